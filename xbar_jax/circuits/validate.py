@@ -1,0 +1,151 @@
+"""What is asked of a circuit: concrete values are checked at the door, traced ones become a flag.
+
+Each fact is written once, as an array expression. ``check`` evaluates it on concrete values and raises;
+``is_valid`` evaluates it under a trace.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xbar_jax.circuits.wires import Wires
+from xbar_jax.tree import is_traced
+from xbar_jax.typing import Array, ArrayLike, Bool, Float
+
+
+class Terminals(NamedTuple):
+    """Voltages of the four sides, V: a scalar or one number per line; None is not joined."""
+
+    left: Any = None
+    right: Any = None
+    top: Any = None
+    bottom: Any = None
+
+
+def working_dtype(name: str, dtype: Any, *values: Any) -> jnp.dtype:
+    """The floating-point type of a solve: that of ``values``, or the one asked for."""
+    if dtype is not None:
+        asked = np.dtype(dtype)
+        if asked != jnp.zeros((), jax.dtypes.canonicalize_dtype(asked)).dtype:
+            raise ValueError(
+                f"{name}: dtype={asked.name} needs 64-bit mode, got jax_enable_x64=False; "
+                "set jax.config.update('jax_enable_x64', True)"
+            )
+        found = asked
+    else:
+        kinds = [x.dtype for x in jax.tree.leaves(values) if hasattr(x, "dtype") and np.ndim(x) > 0]
+        floats = [jax.dtypes.canonicalize_dtype(d) for d in kinds if jnp.issubdtype(d, jnp.floating)]
+        found = jnp.result_type(*floats) if floats else jnp.result_type(float)
+    if found not in (np.dtype("float32"), np.dtype("float64")):
+        raise TypeError(f"{name}: dtype must be float32 or float64, got {found}")
+    return found
+
+
+def as_conductance(name: str, g: ArrayLike, dtype: Any = None) -> Float[Array, "rows cols"]:
+    """``g`` as a [rows, cols] floating-point array, checked for type and shape."""
+    try:
+        shape, kind = np.shape(g), jnp.asarray(g).dtype
+    except (TypeError, ValueError) as e:
+        raise TypeError(f"{name}: g must be a [rows, cols] array of conductances in S, got {type(g).__name__}") from e
+    if not (jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)):
+        raise TypeError(f"{name}: g must hold real numbers, got dtype {kind}")
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"{name}: g must have shape [rows, cols] with at least one cell, got {list(shape)}; jax.vmap batches arrays"
+        )
+    return jnp.asarray(g, working_dtype(name, dtype, g))
+
+
+def as_drive(name: str, side: str, v: ArrayLike | None, count: int, dtype) -> Float[Array, " count"] | None:
+    """A drive of one side as one voltage per line."""
+    if v is None:
+        return None
+    if np.shape(v) not in ((), (count,)):
+        raise ValueError(
+            f"{name}: {side} must be a scalar or have shape [{count}], one voltage per line, "
+            f"got {list(np.shape(v))}; jax.vmap or xb.read batches inputs"
+        )
+    return jnp.broadcast_to(jnp.asarray(v, dtype), (count,))
+
+
+def _facts(g, wires: Wires, ends: Terminals):
+    """Yields (what must hold, the values it is about, the message if it does not)."""
+    rows, cols = g.shape
+    yield jnp.isfinite(g) & (g >= 0), g, "g must be finite and >= 0 S (an open cell is 0)"
+    for field in ("r_word", "r_bit", "r_left", "r_right", "r_top", "r_bottom"):
+        r = getattr(wires, field)
+        if r is not None:
+            yield jnp.asarray(r) >= 0, r, f"{field} must be >= 0 ohm (inf is open)"
+    for side, v in ends._asdict().items():
+        r = getattr(wires, f"r_{side}")
+        if v is None:
+            continue
+        yield jnp.isfinite(v), v, f"{side} must be finite, in V"
+        if r is None or (side == "bottom" and np.ndim(v) == 0 and not is_traced(v) and v == 0):
+            continue  # a missing sense node is the floating-line fact below
+        yield (
+            jnp.isfinite(jnp.asarray(r)) | jnp.isnan(jnp.asarray(r)),
+            r,
+            f"{side}= given but r_{side} is inf; r_{side} must be finite for a driven side",
+        )
+    for line, cells, sides in (("word", g.sum(1), ("left", "right")), ("bit", g.sum(0), ("bottom", "top"))):
+        joined = jnp.zeros(cells.shape, bool)
+        short = jnp.zeros(cells.shape, g.dtype)
+        for side in sides:
+            r = getattr(wires, f"r_{side}")
+            if getattr(ends, side) is not None:
+                short = short + jnp.asarray(getattr(wires, f"r_{line}") if r is None else r, g.dtype)
+                joined = joined | (jnp.isfinite(jnp.asarray(r)) if r is not None else True)
+        yield (
+            joined | ~(cells > 0),
+            joined,
+            f"every {line} line with a closed cell needs a terminal: {sides[0]}= or {sides[1]}= with a finite resistance",
+        )
+        a, b = (getattr(ends, side) for side in sides)
+        if a is not None and b is not None:
+            segments = g.shape[1 if line == "word" else 0] - 1
+            whole = short + segments * jnp.asarray(getattr(wires, f"r_{line}"), g.dtype) if segments else short
+            yield (
+                (whole > 0) | (a == b),
+                whole,
+                f"{sides[0]} and {sides[1]} must be equal where a {line} line has no resistance at all (a short circuit)",
+            )
+
+
+def check(name: str, g, wires: Wires, ends: Terminals) -> None:
+    """Raises for every fact whose values are concrete and that does not hold."""
+    if not isinstance(wires, Wires):
+        raise TypeError(f"{name}: wires must be an xb.Wires or None, got {type(wires).__name__}")
+    for field, count in (("r_word", 0), ("r_bit", 0), ("r_left", 1), ("r_right", 1), ("r_top", 1), ("r_bottom", 1)):
+        r = getattr(wires, field)
+        if r is None and field in ("r_left", "r_bottom"):
+            continue
+        lines = g.shape[0] if field in ("r_left", "r_right") else g.shape[1]
+        allowed = ((), (lines,)) if count else ((),)
+        if r is None or np.shape(r) not in allowed:
+            want = f"a scalar or [{lines}]" if count else "a scalar"
+            got = "None" if r is None else list(np.shape(r))
+            raise ValueError(f"{name}: {field} must be {want}, in ohm, got {got}")
+    for sides, line in ((("left", "right"), "word"), (("top", "bottom"), "bit")):
+        if all(getattr(ends, s) is None for s in sides):
+            raise ValueError(
+                f"{name}: the {line} lines have no terminal; give {sides[0]}= or {sides[1]}=, got None for both"
+            )
+    for holds, values, message in _facts(g, wires, ends):
+        if is_traced(holds):
+            continue
+        holds = np.asarray(holds)
+        if not holds.all():
+            where = np.argwhere(~holds)[0].tolist()
+            shown = np.asarray(values)
+            got = shown[tuple(where)] if shown.shape == holds.shape else shown
+            raise ValueError(f"{name}: {message}, got {got}" + (f" at {where}" if where else ""))
+
+
+def is_valid(g, wires: Wires, ends: Terminals) -> Bool[Array, ""]:
+    """All facts of :func:`check` as one traced flag."""
+    return jnp.stack([jnp.asarray(holds).all() for holds, _, _ in _facts(g, wires, ends)]).all()

@@ -1,0 +1,63 @@
+"""Random numbers indexed by cell.
+
+The counter of the generator is the global (row, column) of the cell, so that tiling, padding, batching,
+sharding and backend never change the noise of a cell. Which quantity is drawn is folded into the key.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.extend.random import threefry_2x32
+
+from xbar_jax.typing import Array, Float, Int, Key, Scalar
+
+
+def cell_bits(key: Key[Array, ""], row: Int[Array, "..."], col: Int[Array, "..."], draw: int | Array) -> Int[Array, "..."]:
+    """32 random bits for each cell.
+
+    threefry-2x32 of the counter (row, col) under ``fold_in(key, draw)``; the two words are xored.
+
+    Args:
+      key: a typed threefry key.
+      row, col: global indices of the cells, of equal shape.
+      draw: which draw of this key.
+
+    Returns:
+      uint32 of the shape of ``row``.
+
+    Raises:
+      TypeError: ``key`` is not a typed threefry key.
+      ValueError: ``row`` and ``col`` differ in shape.
+    """
+    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"cell_bits: key must be a typed key from jax.random.key, got {type(key).__name__}")
+    if jax.random.key_impl(key) != "threefry2x32":
+        raise TypeError(f"cell_bits: key must be of implementation threefry2x32, got {jax.random.key_impl(key)}")
+    row, col = jnp.asarray(row), jnp.asarray(col)
+    if row.shape != col.shape:
+        raise ValueError(f"cell_bits: row and col must have equal shapes, got {row.shape} and {col.shape}")
+    words = jax.random.key_data(jax.random.fold_in(key, draw))
+    # threefry_2x32 pairs the first half of its counter with the second.
+    counter = jnp.stack([row.ravel(), col.ravel()]).astype(jnp.uint32).ravel()
+    first, second = jnp.split(threefry_2x32(words, counter), 2)
+    return (first ^ second).reshape(row.shape)
+
+
+def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, "..."]:
+    """A standard normal number for each cell, of the resolution of float32.
+
+    The upper 23 bits make a uniform number strictly inside (-1, 1), and x = sqrt(2) erfinv(u).
+    Arguments as in :func:`cell_bits`.
+    """
+    bits = cell_bits(key, row, col, draw) >> jnp.uint32(9)
+    u = (bits.astype(jnp.float32) + 0.5) * (2.0 / 2**23) - 1.0
+    return (jnp.sqrt(2.0).astype(jnp.float32) * jax.lax.erf_inv(u)).astype(dtype)
+
+
+def array_index(shape: tuple[int, int], row: Scalar, col: Scalar) -> tuple[Int[Array, "rows cols"], Int[Array, "rows cols"]]:
+    """Global (row, column) of every cell of an array whose first cell is (``row``, ``col``)."""
+    rows, cols = shape
+    i = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32)[:, None] + jnp.asarray(row, jnp.int32), shape)
+    j = jnp.broadcast_to(jnp.arange(cols, dtype=jnp.int32)[None, :] + jnp.asarray(col, jnp.int32), shape)
+    return i, j
