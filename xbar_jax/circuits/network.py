@@ -21,7 +21,7 @@ from xbar_jax.tree import dataclass
 from xbar_jax.typing import Array, Float, Int, Scalar
 
 # Passes of iterative refinement after the first solve.
-_REFINE = 3
+_REFINE = 5
 
 
 @dataclass
@@ -130,7 +130,7 @@ class _LineSolver:
         def refine(state):
             i, miss, steps, passes = state
             worst, goal = jnp.abs(miss).max(), 0.3 * tol * jnp.abs(i).max()
-            reduction = jnp.where(passes == 0, 0.3 * tol, jnp.minimum(goal / worst, 0.3))
+            reduction = jnp.where(passes == 0, 0.3 * tol, jnp.minimum(0.3 * goal / worst, 0.02))
             di, used = self._correction(miss, reduction, max_steps - steps)
             i = i + di
             return i, c - self.network.current_matrix(i), steps + used, passes + 1

@@ -138,9 +138,13 @@ def terminal_table(results: dict[str, Any]) -> Table:
     return table
 
 
+def _converters(bits: float | str) -> str:
+    return "ideal" if bits == "inf" else f"{bits:g}-bit"
+
+
 def _periphery(s: dict[str, Any], i: int, j: int) -> str:
     bits, std = s["bits"][i], s["program_std"][j]
-    return "ideal" if bits == "inf" and std == 0 else f"{bits if bits == 'inf' else f'{bits:g}'}b, {100 * std:g} %"
+    return "ideal" if bits == "inf" and std == 0 else f"{_converters(bits)}, {100 * std:g} %"
 
 
 def _cell(chips: list[float]) -> str:
@@ -165,7 +169,7 @@ def markdown(results: dict[str, Any], pictures: dict[str, str]) -> str:
     for i, bits in enumerate(s["bits"]):
         for j, std in enumerate(s["program_std"]):
             lines += [
-                f"## {'Ideal' if bits == 'inf' else f'{bits:g}-bit'} converters, programming noise {100 * std:g} % of the window",
+                f"## {_converters(bits).capitalize()} converters, programming noise {100 * std:g} % of the window",
                 "",
                 "| weights | " + " | ".join(f"{r} ohm" for r in resistances) + " |",
                 "|---" * (len(resistances) + 1) + "|",
@@ -186,7 +190,7 @@ def _pictures(results: dict[str, Any], lost: tuple[np.ndarray, np.ndarray], r: f
     s = results["settings"]
     x = [float(r) for r in results["accuracy"]]
     curves = {name: [results["accuracy"][k][name][b][n] for k in results["accuracy"]] for name in digits.METHODS}
-    title = f"{s['bits'][b]}-bit converters, {100 * s['program_std'][n]:g} % programming noise, {s['chips']} chips"
+    title = f"{_converters(s['bits'][b])} converters, {100 * s['program_std'][n]:g} % programming noise, {s['chips']} chips"
     plot.save(plot.accuracy_curves(x, curves, results["digital_accuracy"], title=title), out / "accuracy.png")
     plot.save(plot.array_map(100 * lost[0], "voltage lost in the wires, %", f"Hidden layer, all rows driven, {r:g} ohm a segment"), out / "ir_drop.png")
     return {"Accuracy against wire resistance": "accuracy.png", "IR drop of one array": "ir_drop.png"}

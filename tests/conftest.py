@@ -1,0 +1,35 @@
+"""Strict JAX for every test, both precisions, and the oracle fixtures where they are at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+CASES = Path(__file__).parents[2] / "shared" / "cases"
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    """Both working precisions; 64-bit mode is on for the second only."""
+    with jax.enable_x64(request.param == "float64"):
+        yield np.dtype(request.param)
+
+
+def case(name: str):
+    """One oracle fixture, or a skip that says why."""
+    file = CASES / f"{name}.npz"
+    if not file.exists():
+        pytest.skip(f"oracle fixtures are not beside this checkout ({CASES.name}/{name}.npz)")
+    return np.load(file)
