@@ -32,4 +32,5 @@ def case(name: str):
     file = CASES / f"{name}.npz"
     if not file.exists():
         pytest.skip(f"oracle fixtures are not beside this checkout ({CASES.name}/{name}.npz)")
-    return np.load(file)
+    with np.load(file) as z:
+        return dict(z)

@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 
-def nodal(g, r_word, r_bit, *, left=None, right=None, top=None, bottom=0.0, r_left=None, r_right=None, r_top=None, r_bottom=None):
+def nodal(
+    g,
+    r_word,
+    r_bit,
+    *,
+    left=None,
+    right=None,
+    top=None,
+    bottom=0.0,
+    r_left=None,
+    r_right=None,
+    r_top=None,
+    r_bottom=None,
+):
     """Node voltages and terminal currents of one array; every resistance positive and finite where used.
 
     Returns:

@@ -30,7 +30,9 @@ class Demo:
         try:
             run_demo(self.settings, self.out, resume=self.resume)
         except KeyboardInterrupt:
-            print(f"\ninterrupted; finished points are in {self.out / 'results.json'}, --resume goes on", file=sys.stderr)
+            print(
+                f"\ninterrupted; finished points are in {self.out / 'results.json'}, --resume goes on", file=sys.stderr
+            )
             return 130
         return 0
 

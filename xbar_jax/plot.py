@@ -9,7 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 
-def accuracy_curves(x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], digital: float, *, title: str) -> Figure:
+def accuracy_curves(
+    x: Sequence[float], curves: Mapping[str, Sequence[Sequence[float]]], digital: float, *, title: str
+) -> Figure:
     """Accuracy against wire resistance: a line for the mean, a band from the worst to the best chip.
 
     Args:
@@ -21,7 +23,9 @@ def accuracy_curves(x: Sequence[float], curves: Mapping[str, Sequence[Sequence[f
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
     axes = figure.add_subplot()
     axes.axhline(100 * digital, color="0.4", ls=":", lw=1.2)
-    axes.annotate("digital", (x[-1], 100 * digital), (0, 4), textcoords="offset points", ha="right", color="0.4", fontsize=9)
+    axes.annotate(
+        "digital", (x[-1], 100 * digital), (0, 4), textcoords="offset points", ha="right", color="0.4", fontsize=9
+    )
     for marker, (name, points) in zip("osD^v", curves.items(), strict=False):
         a = 100 * np.asarray(points)
         line = axes.plot(x, a.mean(1), marker=marker, ms=5, label=name)[0]

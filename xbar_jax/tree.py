@@ -8,7 +8,6 @@ also builds these classes with ``None`` (an axis) or a sentinel in the place of 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Any, TypeVar
 
 import flax.struct
@@ -90,9 +89,11 @@ def _fill_absent(node: Any) -> Any:
         elif is_traced(value):
             filled = value
         else:
-            filled = jnp.where(jnp.asarray(value) == 0, jnp.asarray(absent, jnp.asarray(value).dtype), value) \
-                if isinstance(value, (jax.Array, np.ndarray)) and jnp.issubdtype(value.dtype, jnp.floating) \
+            filled = (
+                jnp.where(jnp.asarray(value) == 0, jnp.asarray(absent, jnp.asarray(value).dtype), value)
+                if isinstance(value, (jax.Array, np.ndarray)) and jnp.issubdtype(value.dtype, jnp.floating)
                 else (absent if np.ndim(value) == 0 and value == 0 else value)
+            )
         if filled is not value:
             changes[f.name] = filled
     return dataclasses.replace(node, **changes) if changes else node

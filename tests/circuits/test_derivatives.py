@@ -56,13 +56,26 @@ def test_batches_of_inputs_arrays_and_gradients_equal_loops(x64):
     v = jnp.asarray(rng.uniform(-1, 1, (3, 5)))
     r = jnp.array([0.0, 5.0, 50.0])
     f = lambda g, v, r: xb.solve(g, xb.Wires(r_word=r, r_bit=r), left=v).i_bottom
-    for axes in ((0, 0, 0), (0, None, None), (None, 0, None), (None, None, 0), (0, 0, None), (None, 0, 0), (0, None, 0)):
-        pick = lambda k, axes=axes: [x if a is None and x.ndim == full - 1 else (x[k] if a == 0 else x[0]) for x, a, full in zip((g, v, r), axes, (3, 2, 1), strict=True)]
+    for axes in (
+        (0, 0, 0),
+        (0, None, None),
+        (None, 0, None),
+        (None, None, 0),
+        (0, 0, None),
+        (None, 0, 0),
+        (0, None, 0),
+    ):
+        pick = lambda k, axes=axes: [
+            x if a is None and x.ndim == full - 1 else (x[k] if a == 0 else x[0])
+            for x, a, full in zip((g, v, r), axes, (3, 2, 1), strict=True)
+        ]
         given = [x if a == 0 else x[0] for x, a in zip((g, v, r), axes, strict=True)]
         for h in (f, jax.grad(lambda *a: f(*a).sum(), argnums=(0, 1, 2))):
             got = jax.vmap(h, in_axes=axes)(*given)
             for k in range(3):
-                jax.tree.map(lambda x, y, k=k: np.testing.assert_allclose(x[k], y, rtol=1e-7, atol=1e-12), got, h(*pick(k)))
+                jax.tree.map(
+                    lambda x, y, k=k: np.testing.assert_allclose(x[k], y, rtol=1e-7, atol=1e-12), got, h(*pick(k))
+                )
 
 
 def test_many_inputs_share_the_factors_of_their_array(x64):
@@ -84,7 +97,12 @@ def test_resolvent_is_accurate_relative_to_itself(n, size, dtype):
     x = np.asarray(x, dtype).astype(float)
     w, q = np.linalg.eigh(x)
     want = (q * (w / (1 + w))) @ q.T
-    np.testing.assert_allclose(resolvent(jnp.asarray(x, dtype)), want, rtol=0, atol=40 * np.finfo(dtype).eps * np.abs(want).max() * max(1, size) ** 0.5)
+    np.testing.assert_allclose(
+        resolvent(jnp.asarray(x, dtype)),
+        want,
+        rtol=0,
+        atol=40 * np.finfo(dtype).eps * np.abs(want).max() * max(1, size) ** 0.5,
+    )
 
 
 def test_status_says_when_the_steps_run_out(x64):

@@ -21,7 +21,13 @@ def bad(position, value):
 @pytest.mark.parametrize(
     ("g", "wires", "drives", "error", "message"),
     [
-        (bad((1, 1), -1e-6), {}, {"left": 1.0}, ValueError, r"solve: g must be finite and >= 0 S.*got -1e-06.*at \[1, 1\]"),
+        (
+            bad((1, 1), -0.5),
+            {},
+            {"left": 1.0},
+            ValueError,
+            r"solve: g must be finite and >= 0 S.*got -0.5.*at \[1, 1\]",
+        ),
         (bad((2, 0), np.inf), {}, {"left": 1.0}, ValueError, r"g must be finite.*got inf at \[2, 0\]"),
         (bad((0, 0), np.nan), {}, {"left": 1.0}, ValueError, r"g must be finite.*got nan"),
         (G[0], {}, {"left": 1.0}, ValueError, r"g must have shape \[rows, cols\].*got \[2\]"),
@@ -79,7 +85,9 @@ def test_unknown_names_and_types():
     ],
 )
 def test_the_same_facts_under_a_trace_are_a_flag(g, wires, drives):
-    sol = jax.jit(lambda g, w, d: xb.solve(g, w, **{"left": 1.0, **d}))(jnp.asarray(g, jnp.float32), xb.Wires(**wires), drives)
+    sol = jax.jit(lambda g, w, d: xb.solve(g, w, **{"left": 1.0, **d}))(
+        jnp.asarray(g, jnp.float32), xb.Wires(**wires), drives
+    )
     assert not sol.converged
     assert np.isnan(sol.i_bottom).all()
 

@@ -11,10 +11,7 @@ from oracle import array, nodal
 
 import xbar_jax as xb
 
-LINEAR = (
-    "12x16_asym 16x12_asym 16x12_both 16x12_deadrowcol 16x12_hard 16x12_inf 16x12_neg 16x12_srcsink 16x1_col 1x1 "
-    "1x12_row 64x64_hard 64x64_std 8x8_hard 8x8_highR 8x8_std 8x8_tinyr"
-).split()
+LINEAR = ["12x16_asym", "16x12_asym", "16x12_both", "16x12_deadrowcol", "16x12_hard", "16x12_inf", "16x12_neg", "16x12_srcsink", "16x1_col", "1x1", "1x12_row", "64x64_hard", "64x64_std", "8x8_hard", "8x8_highR", "8x8_std", "8x8_tinyr"]
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 
 
@@ -36,7 +33,12 @@ def test_solve_reproduces_the_fixture(name, dtype):
     g, v, wires, both = circuit(z, dtype)
     sol = jax.vmap(lambda v: xb.solve(g, wires, left=v, right=v if both else None))(v)
     tol = TOLERANCE[dtype.name]
-    for got, want in ((sol.i_bottom, z["I_ngspice"]), (sol.i_bottom, z["I_scipy"]), (sol.v_word, z["Vw"]), (sol.v_bit, z["Vb"])):
+    for got, want in (
+        (sol.i_bottom, z["I_ngspice"]),
+        (sol.i_bottom, z["I_scipy"]),
+        (sol.v_word, z["Vw"]),
+        (sol.v_bit, z["Vb"]),
+    ):
         # An open cell leaves isolated nodes at no defined voltage in the oracle's file only where a whole line is dead.
         known = np.isfinite(want)
         np.testing.assert_allclose(np.asarray(got)[known], want[known], rtol=0, atol=tol * np.abs(want[known]).max())
@@ -90,7 +92,9 @@ def test_every_choice_of_terminals_against_the_node_equations(shape, driven, x64
     sol = xb.solve(g, xb.Wires(r_word=1.5, r_bit=2.5, **r), **ends, tol=1e-13)
     scale = max(np.abs(want[k]).max() for k in ("i_left", "i_right", "i_top", "i_bottom"))
     for k in ("i_left", "i_right", "i_top", "i_bottom", "v_word", "v_bit"):
-        np.testing.assert_allclose(getattr(sol, k), want[k], rtol=0, atol=1e-10 * (scale if k[0] == "i" else 1.0), err_msg=k)
+        np.testing.assert_allclose(
+            getattr(sol, k), want[k], rtol=0, atol=1e-10 * (scale if k[0] == "i" else 1.0), err_msg=k
+        )
     assert sol.converged
 
 

@@ -30,7 +30,9 @@ def test_limit_of_small_and_large_resistance(r_word, r_bit, traced, x64):
     got = f(r_word, r_bit, g, v)
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-15)
     np.testing.assert_allclose(got, f(near(r_word), near(r_bit), g, v), rtol=1e-9, atol=1e-15)
-    np.testing.assert_allclose(np.asarray(v) @ xb.effective_conductance(g, xb.Wires(r_word=r_word, r_bit=r_bit)), want, rtol=1e-6, atol=1e-15)
+    np.testing.assert_allclose(
+        np.asarray(v) @ xb.effective_conductance(g, xb.Wires(r_word=r_word, r_bit=r_bit)), want, rtol=1e-6, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize("r", [0.0, np.inf])
@@ -107,7 +109,10 @@ def test_float32_keeps_its_accuracy_for_any_resistance(r, lead):
         want = np.asarray(current(r, r, g, v, r_left=lead, r_bottom=lead))
         lost = v @ g - want
     single = lambda x: jnp.asarray(x, jnp.float32)
-    for got in (current(r, r, single(g), single(v), r_left=lead, r_bottom=lead), single(v) @ xb.effective_conductance(single(g), wires)):
+    for got in (
+        current(r, r, single(g), single(v), r_left=lead, r_bottom=lead),
+        single(v) @ xb.effective_conductance(single(g), wires),
+    ):
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-6 * np.abs(want).max())
     assert np.abs(lost).max() > 0
 

@@ -47,12 +47,23 @@ def test_o1_single_cell_and_continuity(x64):
     np.testing.assert_allclose(milliamps(X23, V23, 1e-9, 1e-9), milliamps(X23, V23, 0, 0), rtol=1e-9)
 
 
-O2 = np.array([[np.inf, 20, np.inf, 40], [np.inf, np.inf, np.inf, 80], [np.inf, 100, np.inf, 120], [np.inf, 140, 150, np.inf], [170, np.inf, 190, np.inf]])
+O2 = np.array(
+    [
+        [np.inf, 20, np.inf, 40],
+        [np.inf, np.inf, np.inf, 80],
+        [np.inf, 100, np.inf, 120],
+        [np.inf, 140, 150, np.inf],
+        [170, np.inf, 190, np.inf],
+    ]
+)
 
 
 @pytest.mark.parametrize(
     ("r_word", "r_bit", "want"),
-    [(0, 2, [0.01744186, 0.09747267, 0.02827763, 0.06509160]), (1, 0, [0.01745349, 0.13495950, 0.02834377, 0.07814130])],
+    [
+        (0, 2, [0.01744186, 0.09747267, 0.02827763, 0.06509160]),
+        (1, 0, [0.01745349, 0.13495950, 0.02834377, 0.07814130]),
+    ],
 )
 def test_o2_open_devices(r_word, r_bit, want, x64):
     np.testing.assert_allclose(milliamps(O2, [3, 2, -1, 2, 3], r_word, r_bit) / 1e3, want, rtol=0, atol=6e-9)
@@ -89,7 +100,9 @@ def test_o5_orientation(x64):
     np.testing.assert_allclose(xb.read(g, v), [0.20410256, 0.14190476, 0.11584416, 0.1], atol=6e-9)
     np.testing.assert_allclose(xb.read(g.T, v), [0.4, 0.14619048, 0.09171717, 0.06697802], atol=6e-9)
     w = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], jnp.float32)
-    np.testing.assert_allclose(xb.program(w, xb.Hardware())(jnp.array([1.0, 10.0], jnp.float32)), [41, 52, 63], rtol=1e-6)
+    np.testing.assert_allclose(
+        xb.program(w, xb.Hardware())(jnp.array([1.0, 10.0], jnp.float32)), [41, 52, 63], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("way", ["solve", "effective"])

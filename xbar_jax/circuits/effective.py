@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -50,12 +51,17 @@ def effective_conductance(g: ArrayLike, wires: Wires | None) -> Float[Array, "ro
         return g
     ends = Terminals(left=0.0, bottom=0.0)
     check("effective_conductance", g, wires, ends)
+    return _effective(g, wires, is_valid(g, wires, ends))
+
+
+@jax.jit
+def _effective(g, wires: Wires, valid):
     network = make_network(g, wires, left=True, right=False, top=False, bottom=True)
     if g.shape[0] >= g.shape[1]:
         g_eff = _carry_down(network.g, network.word, network.bit, wires.r_bottom)
     else:
         g_eff = _carry_down(network.g.T, network.bit, network.word, wires.r_left).T
-    return jnp.where(is_valid(g, wires, ends), g_eff, jnp.nan)
+    return jnp.where(valid, g_eff, jnp.nan)
 
 
 def _carry_down(g: Float[Array, "m n"], across: Lines, down: Lines, lead) -> Float[Array, "m n"]:

@@ -15,7 +15,6 @@ so that zero resistance is an ordinary value, in the result and in every derivat
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 

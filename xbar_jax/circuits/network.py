@@ -11,7 +11,6 @@ for ideal terminals, in single precision too, because the unknown is what the wi
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 

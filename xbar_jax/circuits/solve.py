@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from xbar_jax.circuits.lines import drops, source_voltage, terminal_currents
@@ -107,23 +108,30 @@ def solve(
     dtype = working_dtype("solve", dtype, g, left, right, top, bottom)
     g = as_conductance("solve", g, dtype)
     rows, cols = g.shape
-    ends = Terminals(left=left, right=right, top=top, bottom=bottom)
+    sides = zip(("left", "right", "top", "bottom"), (left, right, top, bottom), (rows, rows, cols, cols), strict=True)
+    v = Terminals(*(as_drive("solve", side, x, count, dtype) for side, x, count in sides))
     wires = Wires(r_word=0.0, r_bit=0.0) if wires is None else wires
-    v = Terminals(*(as_drive("solve", s, x, n, dtype) for (s, x), n in zip(ends._asdict().items(), (rows, rows, cols, cols), strict=True)))
-    check("solve", g, wires, v._replace(bottom=0.0) if _grounded(bottom) else v)
+    asked = v._replace(bottom=0.0) if _grounded(bottom) else v
+    check("solve", g, wires, asked)
     tol = _tolerance(tol, dtype)
-
-    network = make_network(g, wires, left=left is not None, right=right is not None, top=top is not None, bottom=bottom is not None)
-    e = cell_emf(network, *v)
-    i, (steps, residual) = cell_currents(network, e, tol=tol, max_steps=max_steps)
-    valid = is_valid(g, wires, v)
-    converged = valid & (residual <= tol)
+    sol = _operating_point(g, wires, v, is_valid(g, wires, asked), tol, max_steps)
     if throw:
-        if is_traced(converged):
+        if is_traced(sol.converged):
             raise ValueError("solve: throw must be False under jit, vmap or grad, got True")
-        if not converged:
-            raise RuntimeError(f"solve: no convergence to tol={float(tol):.3g} in {int(steps)} steps, residual {float(residual):.3g}")
-    return _read_off(network, jnp.where(valid, i, jnp.nan), v, converged, residual, steps)
+        if not sol.converged:
+            steps, residual = int(sol.steps), float(sol.residual)
+            raise RuntimeError(
+                f"solve: no convergence to tol={float(tol):.3g} in {steps} steps, residual {residual:.3g}"
+            )
+    return sol
+
+
+@jax.jit
+def _operating_point(g, wires: Wires, v: Terminals, valid, tol, max_steps) -> Solution:
+    joined = {side: x is not None for side, x in v._asdict().items()}
+    network = make_network(g, wires, **joined)
+    i, (steps, residual) = cell_currents(network, cell_emf(network, *v), tol=tol, max_steps=max_steps)
+    return _read_off(network, jnp.where(valid, i, jnp.nan), v, valid & (residual <= tol), residual, steps)
 
 
 def _grounded(bottom) -> bool:

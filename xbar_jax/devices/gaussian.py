@@ -46,7 +46,9 @@ class Gaussian:
     program_std: Scalar = leaf(0.0)
     read_std: Scalar = leaf(0.0)
 
-    def program(self, g_target: Float[Array, "rows cols"], *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0) -> GaussianState:
+    def program(
+        self, g_target: Float[Array, "rows cols"], *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0
+    ) -> GaussianState:
         """Programs one array.
 
         Args:
@@ -63,7 +65,9 @@ class Gaussian:
         """Conductance without read noise, S."""
         return state.g
 
-    def read(self, state: GaussianState, t: Scalar = 0.0, *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0) -> Float[Array, "rows cols"]:
+    def read(
+        self, state: GaussianState, t: Scalar = 0.0, *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0
+    ) -> Float[Array, "rows cols"]:
         """Conductance as one read sees it, S. ``t`` (s since programming) has no effect on this device."""
         del t
         index = random.array_index(state.g.shape, row, col)

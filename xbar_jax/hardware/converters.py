@@ -12,7 +12,7 @@ from xbar_jax.typing import Array, Float, Scalar
 
 
 @jax.custom_jvp
-def quantize(x: Float[Array, "..."], bound: Scalar, bits: Scalar) -> Float[Array, "..."]:
+def quantize(x: Float[Array, ...], bound: Scalar, bits: Scalar) -> Float[Array, ...]:
     """Symmetric uniform quantiser.
 
         step = 2 bound / (2^bits - 2),   q = step round(clip(x, -bound, bound) / step)

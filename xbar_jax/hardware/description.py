@@ -51,10 +51,14 @@ class Hardware:
         for field, kind in (("wires", Wires), ("dac", DAC), ("adc", ADC)):
             value = getattr(self, field)
             if value is not None and not isinstance(value, kind):
-                raise TypeError(f"{name}: hardware.{field} must be an xb.{kind.__name__} or None, got {type(value).__name__}")
+                raise TypeError(
+                    f"{name}: hardware.{field} must be an xb.{kind.__name__} or None, got {type(value).__name__}"
+                )
         for field in ("program", "read"):
             if self.device is not None and not callable(getattr(self.device, field, None)):
-                raise TypeError(f"{name}: hardware.device must be a programmed device, got {type(self.device).__name__}")
+                raise TypeError(
+                    f"{name}: hardware.device must be a programmed device, got {type(self.device).__name__}"
+                )
         if not hasattr(self.mapping, "targets"):
             raise TypeError(f"{name}: hardware.mapping must be an xb.mapping.*, got {type(self.mapping).__name__}")
         self.mapping.check(name)
@@ -64,9 +68,13 @@ class Hardware:
             bits = None if converter is None else converter.bits
             _check_number(name, f"{field}.bits", bits, lambda b: (b > 1) | (b == 0), "> 1 (inf, None or 0 is ideal)")
         if self.dac is not None:
-            _check_number(name, "dac.input_range", self.dac.input_range, lambda r: (r > 0) & np.isfinite(r), "> 0 and finite")
+            _check_number(
+                name, "dac.input_range", self.dac.input_range, lambda r: (r > 0) & np.isfinite(r), "> 0 and finite"
+            )
         if self.adc is not None:
-            _check_number(name, "adc.full_scale", self.adc.full_scale, lambda f: (f > 0) & np.isfinite(f), "> 0 and finite, in A")
+            _check_number(
+                name, "adc.full_scale", self.adc.full_scale, lambda f: (f > 0) & np.isfinite(f), "> 0 and finite, in A"
+            )
 
 
 def _check_number(name: str, field: str, value: Any, holds, want: str) -> None:

@@ -72,6 +72,6 @@ class Differential:
         g = jnp.stack([lo + window * jnp.maximum(share, 0.0), lo + window * jnp.maximum(-share, 0.0)])
         return Targets(g=g, scale=largest / jnp.where(window > 0, window, 1.0), valid=self._valid(lo, hi))
 
-    def combine(self, i: Float[Array, "planes *batch"]) -> Float[Array, "*batch"]:
+    def combine(self, i: Float[Array, planes *batch]) -> Float[Array, "*batch"]:
         """The current that stands for the weight, A."""
         return i[0] - i[1]

@@ -70,10 +70,14 @@ class Tile:
         if device is None:
             g = self.state
         else:
-            g = _over_arrays(tiling, _need_key("Tile", key), lambda s, k, row, col: device.read(s, key=k, row=row, col=col))(self.state)
+            g = _over_arrays(
+                tiling, _need_key("Tile", key), lambda s, k, row, col: device.read(s, key=k, row=row, col=col)
+            )(self.state)
         return jnp.where(tiling.used()[None], g, 0.0)
 
-    def currents(self, x: Float[Array, "batch inputs"], *, key: Key[Array, ""] | None = None) -> Float[Array, "down across batch cols"]:
+    def currents(
+        self, x: Float[Array, "batch inputs"], *, key: Key[Array, ""] | None = None
+    ) -> Float[Array, "down across batch cols"]:
         """Combined column currents of every array before the ADC, A."""
         over_across = jax.vmap(lambda g, v: read(g, v, self.hardware.wires), in_axes=(0, None))
         over_planes = jax.vmap(jax.vmap(over_across), in_axes=(0, None))
@@ -95,7 +99,9 @@ class Tile:
         return r + jax.lax.stop_gradient(jnp.maximum(r, floor) - r)
 
 
-def program(w: ArrayLike, hw: Hardware, *, key: Key[Array, ""] | None = None, input_range: Scalar | None = None) -> Tile:
+def program(
+    w: ArrayLike, hw: Hardware, *, key: Key[Array, ""] | None = None, input_range: Scalar | None = None
+) -> Tile:
     """Programs a weight matrix onto arrays.
 
     Args:
@@ -128,7 +134,9 @@ def program(w: ArrayLike, hw: Hardware, *, key: Key[Array, ""] | None = None, in
     g = jnp.moveaxis(targets.g, 2, 0)
     if hw.device is not None:
         device = hw.device
-        g = _over_arrays(tiling, _need_key("program", key), lambda g, k, row, col: device.program(g, key=k, row=row, col=col))(g)
+        g = _over_arrays(
+            tiling, _need_key("program", key), lambda g, k, row, col: device.program(g, key=k, row=row, col=col)
+        )(g)
     if input_range is None:
         input_range = 1.0 if hw.dac is None else hw.dac.input_range
     return Tile(

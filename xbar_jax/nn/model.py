@@ -64,7 +64,7 @@ def attach(model: nnx.Module, tiles: dict[str, Tile]) -> None:
         layer.tile.set_value(tile)
 
 
-def set_hardware(model: nnx.Module, hardware: Hardware | None | Callable[[Hardware], Hardware]) -> None:
+def set_hardware(model: nnx.Module, hardware: Hardware | Callable[[Hardware], Hardware] | None) -> None:
     """Gives every analog layer new hardware; inside jit and vmap its numbers may be traced.
 
     Args:

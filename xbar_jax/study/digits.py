@@ -185,7 +185,9 @@ def chip_accuracy(graphdef, state, r, bits, std, keys, x, y) -> Float[Array, "se
 
 def evaluate(model: Network, settings: Settings, r: float, data: Data) -> np.ndarray:
     """Accuracies [bits, program_std, chips] of one network at one wire resistance."""
-    bits, std = (jnp.asarray(a.ravel(), jnp.float32) for a in np.meshgrid(settings.bits, settings.program_std, indexing="ij"))
+    bits, std = (
+        jnp.asarray(a.ravel(), jnp.float32) for a in np.meshgrid(settings.bits, settings.program_std, indexing="ij")
+    )
     keys = jax.random.split(jax.random.key(settings.seed + 1000), settings.chips)
     graphdef, state = nnx.split(model)
     found = chip_accuracy(graphdef, state, jnp.float32(r), bits, std, keys, data.x_test, data.y_test)
@@ -219,7 +221,9 @@ def train_digital(settings: Settings, data: Data, tick: Callable[[str], None]) -
     return Digital(plain, noisy, float(right.mean()))
 
 
-def compare(settings: Settings, data: Data, digital: Digital, r: float, tick: Callable[[str], None]) -> dict[str, np.ndarray]:
+def compare(
+    settings: Settings, data: Data, digital: Digital, r: float, tick: Callable[[str], None]
+) -> dict[str, np.ndarray]:
     """Accuracies [bits, program_std, chips] of the four networks at one wire resistance.
 
     Every network's converter ranges are calibrated on training images at this resistance.

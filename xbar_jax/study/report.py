@@ -21,7 +21,9 @@ from xbar_jax.study import digits
 SHOWN = 8.0, 0.01  # bits and noise of the terminal table and the picture, if they are in the sweep
 
 
-def run_demo(settings: digits.Settings, out: Path, *, resume: bool = False, console: Console | None = None) -> dict[str, Any]:
+def run_demo(
+    settings: digits.Settings, out: Path, *, resume: bool = False, console: Console | None = None
+) -> dict[str, Any]:
     """Runs the digits study and writes ``out``/results.json, report.md and pictures.
 
     The numbers are written after every wire resistance, so that an interrupted run keeps what it has.
@@ -46,7 +48,13 @@ def run_demo(settings: digits.Settings, out: Path, *, resume: bool = False, cons
     todo = [r for r in settings.resistances if _key(r) not in kept]
     before, each = digits.work(settings)
 
-    columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:<14}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("digital", total=before + each * len(todo))
         tick = lambda what: progress.update(task, description=what, advance=1)
@@ -190,7 +198,14 @@ def _pictures(results: dict[str, Any], lost: tuple[np.ndarray, np.ndarray], r: f
     s = results["settings"]
     x = [float(r) for r in results["accuracy"]]
     curves = {name: [results["accuracy"][k][name][b][n] for k in results["accuracy"]] for name in digits.METHODS}
-    title = f"{_converters(s['bits'][b])} converters, {100 * s['program_std'][n]:g} % programming noise, {s['chips']} chips"
+    title = (
+        f"{_converters(s['bits'][b])} converters, {100 * s['program_std'][n]:g} % programming noise, {s['chips']} chips"
+    )
     plot.save(plot.accuracy_curves(x, curves, results["digital_accuracy"], title=title), out / "accuracy.png")
-    plot.save(plot.array_map(100 * lost[0], "voltage lost in the wires, %", f"Hidden layer, all rows driven, {r:g} ohm a segment"), out / "ir_drop.png")
+    plot.save(
+        plot.array_map(
+            100 * lost[0], "voltage lost in the wires, %", f"Hidden layer, all rows driven, {r:g} ohm a segment"
+        ),
+        out / "ir_drop.png",
+    )
     return {"Accuracy against wire resistance": "accuracy.png", "IR drop of one array": "ir_drop.png"}

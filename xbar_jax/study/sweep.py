@@ -100,11 +100,17 @@ def _get(node: Any, path: str) -> Any:
     known = [f.name for f in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
     if name not in known:
         close = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; {type(node).__name__} has {', '.join(known) or 'no fields'}"
+        hint = (
+            f"; did you mean {close[0]!r}?"
+            if close
+            else f"; {type(node).__name__} has {', '.join(known) or 'no fields'}"
+        )
         raise ValueError(f"sweep: {name!r} must be a field of {type(node).__name__}, got an unknown name{hint}")
     field = next(f for f in dataclasses.fields(node) if f.name == name)
     if not field.metadata.get("pytree_node", True):
-        raise ValueError(f"sweep: {name!r} must be a number, got a static field of {type(node).__name__} (a size or mode)")
+        raise ValueError(
+            f"sweep: {name!r} must be a number, got a static field of {type(node).__name__} (a size or mode)"
+        )
     value = getattr(node, name)
     if value is None:
         raise ValueError(f"sweep: {name!r} must be set before it can be swept, got None in {type(node).__name__}")
