@@ -13,9 +13,7 @@ from jax.extend.random import threefry_2x32
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
 
-def cell_bits(
-    key: Key[Array, ""], row: Int[Array, ...], col: Int[Array, ...], draw: int | Array
-) -> Int[Array, ...]:
+def cell_bits(key: Key[Array, ""], row: Int[Array, ...], col: Int[Array, ...], draw: int | Array) -> Int[Array, ...]:
     """32 random bits for each cell.
 
     threefry-2x32 of the counter (row, col) under ``fold_in(key, draw)``; the two words are xored.

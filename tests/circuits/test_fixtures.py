@@ -11,7 +11,11 @@ from oracle import array, nodal
 
 import xbar_jax as xb
 
-LINEAR = ["12x16_asym", "16x12_asym", "16x12_both", "16x12_deadrowcol", "16x12_hard", "16x12_inf", "16x12_neg", "16x12_srcsink", "16x1_col", "1x1", "1x12_row", "64x64_hard", "64x64_std", "8x8_hard", "8x8_highR", "8x8_std", "8x8_tinyr"]
+LINEAR = [
+    *("12x16_asym", "16x12_asym", "16x12_both", "16x12_deadrowcol", "16x12_hard", "16x12_inf", "16x12_neg"),
+    *("16x12_srcsink", "16x1_col", "1x1", "1x12_row", "64x64_hard", "64x64_std", "8x8_hard", "8x8_highR"),
+    *("8x8_std", "8x8_tinyr"),
+]
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 
 

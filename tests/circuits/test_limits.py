@@ -132,7 +132,7 @@ def test_charge_and_energy_are_conserved(rows, cols, seed, r, open_share):
         names = ("r_word", "r_bit", "r_left", "r_right", "r_top", "r_bottom")
         wires = xb.Wires(**{n: x + (1e-3 if n == "r_left" else 0.0) for n, x in zip(names, r, strict=True)})
         left, right = rng.uniform(-1, 1, (2, rows))
-        top = rng.uniform(-1, 1, cols) if r[4] + r[5] + r[1] > 0 else 0.0
+        top = rng.uniform(-1, 1, cols) if r[4] + r[5] + r[1] * (rows - 1) > 0 else 0.0
         sol = xb.solve(g, wires, left=left, right=right, top=top, bottom=0.0)
         assert sol.converged, (sol.residual, sol.steps)
         flow = [np.asarray(x) for x in (sol.i_left, sol.i_top, -sol.i_right, -sol.i_bottom)]

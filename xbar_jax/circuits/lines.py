@@ -183,7 +183,7 @@ def factor(lines: Lines, g: Float[Array, "n count"]) -> Ladder:
     cut = None
     if lines.far is not None:
         # A terminal of zero ohm stands here as one far below rounding; only the exact W is differentiated.
-        tiny = 1e3 * jnp.finfo(g.dtype).tiny
+        tiny = 1e-20
         end = end + jnp.where(lines.reach_far[last], 1.0 / jnp.maximum(lines.far, tiny), 0.0)
         open_segment = ~(lines.reach & lines.reach_far).any(0)
         cut = jnp.broadcast_to(open_segment & lines.reach[first] & lines.reach_far[last], lines.near.shape)

@@ -74,7 +74,6 @@ def as_drive(name: str, side: str, v: ArrayLike | None, count: int, dtype) -> Fl
 
 def _facts(g, wires: Wires, ends: Terminals):
     """Yields (what must hold, the values it is about, the message if it does not)."""
-    rows, cols = g.shape
     yield jnp.isfinite(g) & (g >= 0), g, "g must be finite and >= 0 S (an open cell is 0)"
     for field in ("r_word", "r_bit", "r_left", "r_right", "r_top", "r_bottom"):
         r = getattr(wires, field)

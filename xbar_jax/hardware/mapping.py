@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from xbar_jax.tree import dataclass, is_traced, leaf, static
 from xbar_jax.typing import Array, Bool, Float, Scalar
@@ -53,8 +54,8 @@ class Differential:
         if self.per not in ("column", "tile"):
             raise ValueError(f"{name}: mapping.per must be 'column' or 'tile', got {self.per!r}")
         if not is_traced(self.g_min, self.g_max):
-            lo, hi = jnp.asarray(self.g_min), jnp.asarray(self.g_max)
-            if not bool(jnp.all(self._valid(lo, hi))):
+            lo, hi = np.asarray(self.g_min), np.asarray(self.g_max)
+            if not np.all((lo >= 0) & (lo < hi) & np.isfinite(hi)):
                 raise ValueError(
                     f"{name}: mapping.g_min and mapping.g_max must satisfy 0 <= g_min < g_max < inf (S), got {lo} and {hi}"
                 )
@@ -72,6 +73,6 @@ class Differential:
         g = jnp.stack([lo + window * jnp.maximum(share, 0.0), lo + window * jnp.maximum(-share, 0.0)])
         return Targets(g=g, scale=largest / jnp.where(window > 0, window, 1.0), valid=self._valid(lo, hi))
 
-    def combine(self, i: Float[Array, planes *batch]) -> Float[Array, "*batch"]:
+    def combine(self, i: Float[Array, planes * batch]) -> Float[Array, "*batch"]:
         """The current that stands for the weight, A."""
         return i[0] - i[1]
