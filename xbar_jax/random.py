@@ -56,7 +56,7 @@ def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, ...]:
 
 
 def array_index(
-    shape: tuple[int, int], row: Scalar, col: Scalar
+    shape: tuple[int, ...], row: Scalar, col: Scalar
 ) -> tuple[Int[Array, "rows cols"], Int[Array, "rows cols"]]:
     """Global (row, column) of every cell of an array whose first cell is (``row``, ``col``)."""
     rows, cols = shape

@@ -95,14 +95,14 @@ def _carry_down(g: Float[Array, "m n"], across: Lines, down: Lines, lead) -> Flo
 
     segment = down.r[0, 0] if m > 1 else jnp.zeros((), g.dtype)
 
-    def step(state, row):
+    def step_with_lead(state, row):
         y, short = state
         k, port = row
         x = resolvent(segment * y)
         y, short = y - y @ x, short - x @ short
         return (0.5 * (y + y.T) + port.matrix(), short + _column(port.short, k, m)), None
 
-    (y, short), _ = lax.scan(step, nothing, rows, **towards_lead)
+    (y, short), _ = lax.scan(step_with_lead, nothing, rows, **towards_lead)
     if jnp.ndim(lead) == 0:
         return (short - resolvent(down.near[0] * y) @ short).T
     return jnp.linalg.solve(jnp.eye(n, dtype=g.dtype) + y * down.near[None, :], short).T

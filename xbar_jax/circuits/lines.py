@@ -63,14 +63,14 @@ def make_lines(n, r, near, far, *, flip=False) -> Lines:
     last = jnp.arange(n)[:, None] == n - 1
     reach = jnp.isfinite(near)[None, :] & (first | ~cut)
     reach_far = None if far is None else jnp.isfinite(far)[None, :] & (last | ~cut)
-    finite = lambda x: None if x is None else jnp.where(jnp.isinf(x), jnp.zeros_like(x), x)
-    turn = (lambda x: None if x is None else x[::-1]) if flip else (lambda x: x)
+    finite = lambda x: jnp.where(jnp.isinf(x), jnp.zeros_like(x), x)
+    turn = (lambda x: x[::-1]) if flip else (lambda x: x)
     return Lines(
         r=jnp.broadcast_to(finite(r), (max(n - 1, 0), count)),
         near=finite(near),
-        far=finite(far),
+        far=None if far is None else finite(far),
         reach=turn(jnp.broadcast_to(reach, (n, count))),
-        reach_far=turn(reach_far),
+        reach_far=None if reach_far is None else turn(reach_far),
         flip=flip,
     )
 
@@ -127,7 +127,8 @@ def source_voltage(lines: Lines, near_v, far_v) -> Float[Array, "n count"]:
     share = place / jnp.where(span > 0, span, 1.0)[None, :]
     divided = near_v[None, :] + (far_v - near_v)[None, :] * share
     alone = jnp.where(lines.reach, near_v[None, :], far_v[None, :])
-    return jnp.where((lines.reach & lines.reach_far).any(0)[None, :], divided, alone)
+    joined: Array = (lines.reach & lines.reach_far).any(0)
+    return jnp.asarray(jnp.where(joined[None, :], divided, alone))
 
 
 def drops(lines: Lines, d: Float[Array, "n count"]) -> Float[Array, "n count"]:
@@ -181,7 +182,7 @@ def factor(lines: Lines, g: Float[Array, "n count"]) -> Ladder:
     last, first = (0, -1) if lines.flip else (-1, 0)
     end = g[last]
     cut = None
-    if lines.far is not None:
+    if lines.far is not None and lines.reach_far is not None:
         # A terminal of zero ohm stands here as one far below rounding; only the exact W is differentiated.
         tiny = 1e-20
         end = end + jnp.where(lines.reach_far[last], 1.0 / jnp.maximum(lines.far, tiny), 0.0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from xbar_jax.circuits.lines import Lines, drops, factor, ladder_solve, make_lines, source_voltage
+from xbar_jax.circuits.lines import Ladder, Lines, drops, factor, ladder_solve, make_lines, source_voltage
 from xbar_jax.circuits.wires import Wires
 from xbar_jax.tree import dataclass
 from xbar_jax.typing import Array, Float, Int, Scalar
@@ -106,8 +106,8 @@ class _LineSolver:
     """
 
     network: Network
-    word: object
-    bit: object
+    word: Ladder
+    bit: Ladder
 
     @staticmethod
     def make(network: Network) -> _LineSolver:

@@ -141,8 +141,8 @@ def check(name: str, g, wires: Wires, ends: Terminals) -> None:
         if not holds.all():
             where = np.argwhere(~holds)[0].tolist()
             shown = np.asarray(values)
-            got = shown[tuple(where)] if shown.shape == holds.shape else shown
-            raise ValueError(f"{name}: {message}, got {got}" + (f" at {where}" if where else ""))
+            found = shown[tuple(where)] if shown.shape == holds.shape else shown
+            raise ValueError(f"{name}: {message}, got {found}" + (f" at {where}" if where else ""))
 
 
 def is_valid(g, wires: Wires, ends: Terminals) -> Bool[Array, ""]:

@@ -78,7 +78,7 @@ def set_hardware(model: nnx.Module, hardware: Hardware | Callable[[Hardware], Ha
       >>> xb.nn.set_hardware(model, lambda hw: hw.replace(v_read=0.1))
     """
     for _, layer in analog_layers(model):
-        new = hardware(layer.hardware) if callable(hardware) else hardware
+        new = hardware(layer.hardware) if callable(hardware) else hardware  # type: ignore[arg-type]
         if new is not None:
             new.check("set_hardware")
         layer.hardware = nnx.data(canonical(new))
