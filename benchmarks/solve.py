@@ -1,0 +1,208 @@
+"""One array with wires, against the exact peers, in one run: ``python benchmarks/solve.py [--quick]``.
+
+Cases (square, float64, relative residual 1e-10): "std" devices log-uniform 1k-100k ohm, r = 1 ohm;
+"hard" 1k-10k ohm, r = 10 ohm. A peer that is not installed is skipped and named. Peers get the sparse nodal
+matrix ready assembled (assembly is not timed), except badcrossbar, which takes the resistances.
+Prints a table and writes benchmarks/solve.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import json
+import logging
+import os
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg as spla
+from rich.console import Console
+from rich.table import Table
+
+import xbar_jax as xb
+
+SKIPPED: list[str] = []
+CASES = {"std": (1e3, 1e5, 1.0), "hard": (1e3, 1e4, 10.0)}
+
+
+def median_ms(f: Callable[[], object], budget: float = 2.0) -> float:
+    """Median of repeated calls after one that is not counted, ms."""
+    f()
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < budget and len(times) < 50):
+        start = time.perf_counter()
+        f()
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+def array(n: int, case: str, vectors: int):
+    low, high, r = CASES[case]
+    rng = np.random.default_rng(n)
+    resistance = np.exp(rng.uniform(np.log(low), np.log(high), (n, n)))
+    return resistance, rng.uniform(0, 1, (vectors, n)), r
+
+
+def nodal(resistance: np.ndarray, r: float) -> sp.csc_matrix:
+    """Chen's node equations for the default terminals, sparse."""
+    m, n = resistance.shape
+    g = sp.diags(1 / resistance.ravel())
+
+    def chain(k: int, lead: int):
+        """Segments between k nodes and one to the source at node ``lead``."""
+        diagonal = np.full(k, 2.0)
+        diagonal[[0, -1]] = 1.0
+        diagonal[lead] += 1.0
+        return sp.diags([-np.ones(k - 1), diagonal, -np.ones(k - 1)], [-1, 0, 1]) / r
+
+    word = sp.kron(sp.eye(m), chain(n, 0))
+    bit = sp.kron(chain(m, -1), sp.eye(n))
+    return sp.bmat([[word + g, -g], [-g, bit + g]]).tocsc()
+
+
+def right_hand_sides(v: np.ndarray, r: float) -> np.ndarray:
+    vectors, n = v.shape
+    b = np.zeros((vectors, 2, n, n))
+    b[:, 0, :, 0] = v / r
+    return b.reshape(vectors, -1).T
+
+
+def outputs(x: np.ndarray, n: int, r: float) -> np.ndarray:
+    return x.reshape(2, n, n, -1)[1, -1].T / r
+
+
+def peers(resistance, v, r) -> dict[str, Callable[[], np.ndarray]]:
+    """A call for each installed peer that factors, solves and returns the output currents [vectors, n]."""
+    n = resistance.shape[0]
+    k, b = nodal(resistance, r), right_hand_sides(v, r)
+    coo = k.tocoo()
+    rows, cols, data, bj = jnp.asarray(coo.row), jnp.asarray(coo.col), jnp.asarray(coo.data), jnp.asarray(b)
+    count = itertools.count(1)
+    # A solver that caches factors by value must not be timed on a repeated matrix.
+    fresh = lambda: data * (1 + 1e-15 * next(count))
+    found: dict[str, Callable[[], np.ndarray]] = {}
+
+    def splu():
+        lu = spla.splu(k, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}, diag_pivot_thresh=0.0)
+        return outputs(lu.solve(b), n, r)
+
+    found["scipy splu"] = splu
+    if klujax := installed("klujax"):
+        klu = jax.jit(lambda d: klujax.solve(rows, cols, d, bj))
+        found["klujax"] = lambda: outputs(np.asarray(klu(fresh())), n, r)
+    if sparsax := installed("sparsax"):
+        cholmod = jax.jit(lambda d: sparsax.solve(rows, cols, d, bj if bj.shape[1] > 1 else bj[:, 0]))
+        found["sparsax"] = lambda: outputs(np.asarray(cholmod(fresh())), n, r)
+    if badcrossbar := installed("badcrossbar"):
+        logging.disable(logging.INFO)
+        only = dict(node_voltages=False, all_currents=False)
+        found["badcrossbar"] = lambda: np.asarray(badcrossbar.compute(v.T, resistance, r_i=r, **only).currents.output)
+    return found
+
+
+def installed(name: str):
+    """The module, or None with a line that says it is skipped."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if name not in SKIPPED:
+            print(f"{name} is not installed: skipped")
+            SKIPPED.append(name)
+        return None
+
+
+def ours(resistance, v, r):
+    g, v, wires = jnp.asarray(1 / resistance), jnp.asarray(v), xb.Wires(r_word=r, r_bit=r)
+    one = jax.jit(jax.vmap(lambda g, v: xb.solve(g, wires, left=v), in_axes=(None, 0)))
+    effective = jax.jit(lambda g, v: v @ xb.effective_conductance(g, wires))
+    gradient = jax.jit(
+        jax.value_and_grad(
+            lambda g, v: jax.vmap(lambda v: xb.solve(g, wires, left=v).i_bottom)(v).sum(), argnums=(0, 1)
+        )
+    )
+    forward = jax.jit(lambda g, v: jax.vmap(lambda v: xb.solve(g, wires, left=v).i_bottom)(v).sum())
+    return g, v, one, effective, forward, gradient
+
+
+def ratios(records: list[dict]) -> list[str]:
+    """How many times faster the better of ours is than the best peer and than badcrossbar, case by case."""
+    lines = []
+    for key in dict.fromkeys((x["case"], x["size"], x["vectors"]) for x in records):
+        here = {x["tool"]: x["ms"] for x in records if (x["case"], x["size"], x["vectors"]) == key}
+        mine = min((ms, t) for t, ms in here.items() if t in ("xbar_jax solve", "xbar_jax effective_conductance"))
+        others = sorted((ms, t) for t, ms in here.items() if not t.startswith("xbar_jax"))
+        shown = [others[0], *(x for x in others[1:] if x[1] == "badcrossbar")]
+        against = ", ".join(f"{ms / mine[0]:.1f} times faster than {t}" for ms, t in shown)
+        lines.append(f"{key[0]} {key[1]} x {key[2]} vectors: {mine[1]} is {against}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--quick", action="store_true", help="16 and 64 only")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("solve.json"))
+    args = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    sizes = (16, 64) if args.quick else (16, 64, 128, 256)
+    table = Table(
+        "case", "size", "vectors", "tool", "ms", "error", "iterations", title="Exact solves with wires, float64"
+    )
+    records = []
+
+    def note(case, n, vectors, tool, ms, error, steps=""):
+        records.append(dict(case=case, size=n, vectors=vectors, tool=tool, ms=ms, error=error, iterations=steps))
+        table.add_row(
+            case, str(n), str(vectors), tool, f"{ms:.2f}", "" if error is None else f"{error:.0e}", str(steps)
+        )
+        print(f"{case} {n} x {vectors}: {tool} {ms:.2f} ms", flush=True)
+
+    for case in CASES:
+        for n in sizes:
+            for vectors in (1, 64) if case == "std" and n <= 128 else (1,):
+                resistance, v, r = array(n, case, vectors)
+                exact = outputs(spla.splu(nodal(resistance, r)).solve(right_hand_sides(v, r)), n, r)
+                off = lambda i, exact=exact: float(np.abs(np.asarray(i) - exact).max() / np.abs(exact).max())
+                for tool, call in peers(resistance, v, r).items():
+                    note(case, n, vectors, tool, median_ms(call), off(call()))
+                g, vj, one, effective, forward, gradient = ours(resistance, v, r)
+                sol = one(g, vj)
+                note(
+                    case,
+                    n,
+                    vectors,
+                    "xbar_jax solve",
+                    median_ms(lambda: jax.block_until_ready(one(g, vj))),
+                    off(sol.i_bottom),
+                    int(sol.steps.max()),
+                )
+                note(
+                    case,
+                    n,
+                    vectors,
+                    "xbar_jax effective_conductance",
+                    median_ms(lambda: jax.block_until_ready(effective(g, vj))),
+                    off(effective(g, vj)),
+                )
+                if vectors == 1:
+                    plain = median_ms(lambda: jax.block_until_ready(forward(g, vj)))
+                    grad = median_ms(lambda: jax.block_until_ready(gradient(g, vj)))
+                    note(case, n, vectors, f"xbar_jax gradient ({grad / plain:.2f} x forward)", grad, None)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    Console().print(table)
+    for line in ratios(records):
+        print(line)
+    args.out.write_text(
+        json.dumps(dict(records=records, cores=os.cpu_count(), peak_MiB=memory, jax=jax.__version__), indent=1) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
