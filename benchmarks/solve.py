@@ -9,15 +9,18 @@ Prints a table and writes benchmarks/solve.json.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import itertools
 import json
 import logging
 import os
-import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +32,7 @@ from rich.table import Table
 
 import xbar_jax as xb
 
+SOLVE, EFFECTIVE = "xbar_jax solve", "xbar_jax effective_conductance"
 SKIPPED: list[str] = []
 CASES = {"std": (1e3, 1e5, 1.0), "hard": (1e3, 1e4, 10.0)}
 
@@ -119,17 +123,33 @@ def installed(name: str):
         return None
 
 
-def ours(resistance, v, r):
+def ours(resistance, v, r) -> dict[str, Callable[[], Any]]:
+    """Our two ways to the output currents, the forward pass alone and its gradient to all cells and drives."""
     g, v, wires = jnp.asarray(1 / resistance), jnp.asarray(v), xb.Wires(r_word=r, r_bit=r)
-    one = jax.jit(jax.vmap(lambda g, v: xb.solve(g, wires, left=v), in_axes=(None, 0)))
+    solve = jax.jit(lambda g, v: jax.vmap(lambda v: xb.solve(g, wires, left=v))(v))
     effective = jax.jit(lambda g, v: v @ xb.effective_conductance(g, wires))
-    gradient = jax.jit(
-        jax.value_and_grad(
-            lambda g, v: jax.vmap(lambda v: xb.solve(g, wires, left=v).i_bottom)(v).sum(), argnums=(0, 1)
-        )
+    total = lambda g, v: jax.vmap(lambda v: xb.solve(g, wires, left=v).i_bottom)(v).sum()
+    forward, gradient = jax.jit(total), jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
+    return {
+        name: functools.partial(lambda f: jax.block_until_ready(f(g, v)), f)
+        for name, f in ((SOLVE, solve), (EFFECTIVE, effective), ("forward", forward), ("gradient", gradient))
+    }
+
+
+def memory(case: str, n: int, tool: str) -> float:
+    """Memory of one solve of one tool in a process of its own, above what the imports take, MiB."""
+    program = (
+        "import re, sys, jax; sys.path.insert(0, sys.argv[1]); import solve; "
+        "jax.config.update('jax_enable_x64', True); [solve.installed(p) for p in ('klujax', 'sparsax', 'badcrossbar')]; "
+        "case = solve.array(int(sys.argv[3]), sys.argv[2], 1); jax.numpy.ones(3).block_until_ready(); "
+        "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) / 1024; before = peak(); "
+        "call = (solve.ours(*case) | solve.peers(*case))[sys.argv[4]]; call(); print('MiB', peak() - before)"
     )
-    forward = jax.jit(lambda g, v: jax.vmap(lambda v: xb.solve(g, wires, left=v).i_bottom)(v).sum())
-    return g, v, one, effective, forward, gradient
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", program, here, case, str(n), tool], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout.split("MiB")[-1])
 
 
 def ratios(records: list[dict]) -> list[str]:
@@ -137,12 +157,36 @@ def ratios(records: list[dict]) -> list[str]:
     lines = []
     for key in dict.fromkeys((x["case"], x["size"], x["vectors"]) for x in records):
         here = {x["tool"]: x["ms"] for x in records if (x["case"], x["size"], x["vectors"]) == key}
-        mine = min((ms, t) for t, ms in here.items() if t in ("xbar_jax solve", "xbar_jax effective_conductance"))
-        others = sorted((ms, t) for t, ms in here.items() if not t.startswith("xbar_jax"))
+        mine = min((ms, t) for t, ms in here.items() if t in (SOLVE, EFFECTIVE))
+        others = sorted((ms, t) for t, ms in here.items() if t not in (SOLVE, EFFECTIVE, "gradient"))
         shown = [others[0], *(x for x in others[1:] if x[1] == "badcrossbar")]
         against = ", ".join(f"{ms / mine[0]:.1f} times faster than {t}" for ms, t in shown)
         lines.append(f"{key[0]} {key[1]} x {key[2]} vectors: {mine[1]} is {against}")
     return lines
+
+
+def measure(case: str, n: int, vectors: int) -> list[dict]:
+    """Every tool on one array."""
+    resistance, v, r = array(n, case, vectors)
+    exact = outputs(spla.splu(nodal(resistance, r)).solve(right_hand_sides(v, r)), n, r)
+    calls = peers(resistance, v, r) | ours(resistance, v, r)
+    plain = median_ms(calls.pop("forward"))
+    records = []
+    for tool, call in calls.items():
+        ms, found = median_ms(call), call()
+        record = dict(case=case, size=n, vectors=vectors, tool=tool, ms=ms)
+        if tool == "gradient":
+            record["forwards"] = ms / plain
+        else:
+            i = found.i_bottom if tool == SOLVE else found
+            record["error"] = float(np.abs(np.asarray(i) - exact).max() / np.abs(exact).max())
+        if tool == SOLVE:
+            record["iterations"] = int(found.steps.max())
+        if vectors == 1 and n >= 128:
+            record["MiB"] = memory(case, n, tool)
+        records.append(record)
+        print(f"{case} {n} x {vectors}: {tool} {ms:.2f} ms", flush=True)
+    return records
 
 
 def main() -> None:
@@ -151,57 +195,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("solve.json"))
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    sizes = (16, 64) if args.quick else (16, 64, 128, 256)
-    table = Table(
-        "case", "size", "vectors", "tool", "ms", "error", "iterations", title="Exact solves with wires, float64"
-    )
     records = []
-
-    def note(case, n, vectors, tool, ms, error, steps=""):
-        records.append(dict(case=case, size=n, vectors=vectors, tool=tool, ms=ms, error=error, iterations=steps))
-        table.add_row(
-            case, str(n), str(vectors), tool, f"{ms:.2f}", "" if error is None else f"{error:.0e}", str(steps)
-        )
-        print(f"{case} {n} x {vectors}: {tool} {ms:.2f} ms", flush=True)
-
     for case in CASES:
-        for n in sizes:
+        for n in (16, 64) if args.quick else (16, 64, 128, 256):
             for vectors in (1, 64) if case == "std" and n <= 128 else (1,):
-                resistance, v, r = array(n, case, vectors)
-                exact = outputs(spla.splu(nodal(resistance, r)).solve(right_hand_sides(v, r)), n, r)
-                off = lambda i, exact=exact: float(np.abs(np.asarray(i) - exact).max() / np.abs(exact).max())
-                for tool, call in peers(resistance, v, r).items():
-                    note(case, n, vectors, tool, median_ms(call), off(call()))
-                g, vj, one, effective, forward, gradient = ours(resistance, v, r)
-                sol = one(g, vj)
-                note(
-                    case,
-                    n,
-                    vectors,
-                    "xbar_jax solve",
-                    median_ms(lambda: jax.block_until_ready(one(g, vj))),
-                    off(sol.i_bottom),
-                    int(sol.steps.max()),
-                )
-                note(
-                    case,
-                    n,
-                    vectors,
-                    "xbar_jax effective_conductance",
-                    median_ms(lambda: jax.block_until_ready(effective(g, vj))),
-                    off(effective(g, vj)),
-                )
-                if vectors == 1:
-                    plain = median_ms(lambda: jax.block_until_ready(forward(g, vj)))
-                    grad = median_ms(lambda: jax.block_until_ready(gradient(g, vj)))
-                    note(case, n, vectors, f"xbar_jax gradient ({grad / plain:.2f} x forward)", grad, None)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    Console().print(table)
+                records += measure(case, n, vectors)
+    shown = {"case": "", "size": "", "vectors": "", "tool": "", "ms": ".2f", "error": ".0e", "iterations": "", "forwards": ".2f", "MiB": ".0f"}  # fmt: skip
+    table = Table(*shown, title="Exact solves with wires, float64")
+    for x in records:
+        table.add_row(*(format(x[k], spec) if k in x else "" for k, spec in shown.items()))
+    Console(width=120).print(table)
     for line in ratios(records):
         print(line)
-    args.out.write_text(
-        json.dumps(dict(records=records, cores=os.cpu_count(), peak_MiB=memory, jax=jax.__version__), indent=1) + "\n"
-    )
+    args.out.write_text(json.dumps(dict(records=records, cores=os.cpu_count(), jax=jax.__version__), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from jax.extend.random import threefry_2x32
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
 
-def cell_bits(key: Key[Array, ""], row: Int[Array, ...], col: Int[Array, ...], draw: int | Array) -> Int[Array, ...]:
+def cell_bits(
+    key: Key[Array, ""], row: Int[Array, "..."], col: Int[Array, "..."], draw: int | Array
+) -> Int[Array, "..."]:
     """32 random bits for each cell.
 
     threefry-2x32 of the counter (row, col) under ``fold_in(key, draw)``; the two words are xored.
@@ -44,7 +46,7 @@ def cell_bits(key: Key[Array, ""], row: Int[Array, ...], col: Int[Array, ...], d
     return (first ^ second).reshape(row.shape)
 
 
-def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, ...]:
+def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, "..."]:
     """A standard normal number for each cell, of the resolution of float32.
 
     The upper 23 bits make a uniform number strictly inside (-1, 1), and x = sqrt(2) erfinv(u).

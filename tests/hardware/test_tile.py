@@ -89,10 +89,58 @@ def test_input_range_gradient_counts_every_call():
 
 
 def test_zero_weights_and_columns():
+    x = jnp.arange(1.0, 5.0)
+    noisy = xb.Hardware(device=xb.devices.Gaussian(program_std=1e-6, read_std=1e-6))
     for w in (jnp.zeros((4, 3)), jnp.ones((4, 3)).at[:, 1].set(0.0)):
-        f = lambda w: xb.program(w, xb.Hardware(wires=xb.Wires()))(jnp.ones(4))
-        assert f(w)[1] == 0
-        assert np.isfinite(jax.grad(lambda w: f(w).sum())(w)).all()
+        for hw in (xb.Hardware(), xb.Hardware(wires=xb.Wires()), noisy):
+            key = jax.random.key(0) if hw.device is not None else None
+            f = lambda w, hw=hw, key=key: xb.program(w, hw, key=key)(x, key=key)
+            assert f(w)[1] == 0
+            grad = jax.grad(lambda w, f=f: f(w).sum())(w)
+            assert np.isfinite(grad).all()
+        ideal = jax.grad(lambda w: xb.program(w, xb.Hardware())(x)[1])(w + 0.0)
+        # max(w, 0) and max(-w, 0) meet at 0 with half a slope each
+        np.testing.assert_allclose(ideal[:, 1], x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("adc.bits", 1.0),
+        ("adc.bits", np.nan),
+        ("dac.bits", 0.5),
+        ("wires.r_word", -1.0),
+        ("device.program_std", np.nan),
+        ("adc.full_scale", 0.0),
+        ("v_read", np.inf),
+        ("mapping.g_max", 1e-6),
+    ],
+)
+def test_a_bad_number_is_an_error_or_a_flag(path, value):
+    hw = xb.Hardware(wires=xb.Wires(), dac=xb.DAC(), adc=xb.ADC(full_scale=1e-5), device=xb.devices.Gaussian())
+    key = jax.random.key(0)
+
+    def f(hw):
+        tile = xb.program(W, hw, key=key)
+        return tile.converged, tile(X, key=key)
+
+    ok, y = xb.sweep(f, hw, {path: [float(np.asarray(getattr_path(hw, path), float)), value]})
+    assert ok.tolist() == [True, False]
+    assert np.isfinite(y[0]).all()
+    assert np.isnan(y[1]).all()
+    with pytest.raises(ValueError, match=r"hardware\.|g_min"):
+        xb.program(W, with_path(hw, path, value), key=key)
+
+
+def getattr_path(node, path):
+    for name in path.split("."):
+        node = getattr(node, name)
+    return node
+
+
+def with_path(node, path, value):
+    name, _, rest = path.partition(".")
+    return node.replace(**{name: with_path(getattr(node, name), rest, value) if rest else value})
 
 
 def test_rescaled_window_leaves_outputs():

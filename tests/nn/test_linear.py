@@ -77,5 +77,32 @@ def test_errors():
         layer(None)(jnp.ones(3))
     with pytest.raises(ValueError, match="hardware must be given"):
         layer(None).program()
+    with pytest.raises(ValueError, match="rngs must have a stream 'noise'"):
+        xb.nn.AnalogLinear(12, 5, hardware=NOISY, rngs=nnx.Rngs(params=0))
+    assert xb.nn.AnalogLinear(12, 5, hardware=None, rngs=nnx.Rngs(params=0))(X).shape == (6, 5)
     with pytest.raises(ValueError, match="must name analog layers"):
         xb.nn.attach(layer(None), {"nowhere": xb.program(jnp.ones((2, 2)), xb.Hardware())})
+
+
+def test_calibration_reaches_programmed_arrays():
+    m = layer(xb.Hardware(dac=xb.DAC(bits=8), adc=xb.ADC(bits=8)))
+    xb.nn.program(m)
+    off = lambda: float(jnp.abs(m(3 * X) - 3 * X @ m.kernel[...]).max())
+    before = off()
+    xb.nn.calibrate(m, [3 * X])
+    assert off() < 0.2 * before
+    other = layer(None)
+    xb.nn.attach(other, xb.nn.tiles(m))
+    np.testing.assert_allclose(other(3 * X), m(3 * X), rtol=1e-6, atol=1e-6)
+
+
+def test_new_hardware_is_seen_by_a_programmed_layer():
+    m = layer(xb.Hardware(wires=xb.Wires(r_word=0.0, r_bit=0.0)))
+    xb.nn.program(m)
+    before = np.array(m(X))
+    xb.nn.set_hardware(m, lambda hw: hw.replace(wires=xb.Wires(r_word=500.0, r_bit=500.0), dac=xb.DAC(input_range=5.0)))
+    assert np.abs(m(X) - before).max() > 0.1
+    assert m.input_range[...] == 5.0
+    m.input_range.set_value(jnp.asarray(2.0))
+    xb.nn.set_hardware(m, lambda hw: hw.replace(v_read=0.1))
+    assert m.input_range[...] == 2.0

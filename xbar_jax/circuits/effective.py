@@ -47,10 +47,12 @@ def effective_conductance(g: ArrayLike, wires: Wires | None) -> Float[Array, "ro
       >>> i = jnp.ones((5, 4)) @ g_eff
     """
     g = as_conductance("effective_conductance", g)
-    if wires is None:
-        return g
     ends = Terminals(left=0.0, bottom=0.0)
+    ideal = wires is None
+    wires = Wires(r_word=0.0, r_bit=0.0) if wires is None else wires
     check("effective_conductance", g, wires, ends)
+    if ideal:
+        return jnp.where(is_valid(g, wires, ends), g, jnp.nan)
     return _effective(g, wires, is_valid(g, wires, ends))
 
 

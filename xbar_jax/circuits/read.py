@@ -10,6 +10,7 @@ from xbar_jax.circuits.effective import effective_conductance
 from xbar_jax.circuits.solve import solve
 from xbar_jax.circuits.validate import as_conductance
 from xbar_jax.circuits.wires import Wires
+from xbar_jax.tree import is_traced
 from xbar_jax.typing import Array, ArrayLike, Float
 
 
@@ -35,7 +36,11 @@ def read(g: ArrayLike, v: ArrayLike, wires: Wires | None = None) -> Float[Array,
     v = jnp.asarray(v, g.dtype)
     if v.ndim == 0 or v.shape[-1] != g.shape[0]:
         raise ValueError(f"read: v must have shape [..., {g.shape[0]}], one voltage per row, got {list(v.shape)}")
+    if not is_traced(v) and not np.isfinite(v).all():
+        raise ValueError(f"read: v must be finite, in V, got {v[~jnp.isfinite(v)][0]}")
     vectors = int(np.prod(v.shape[:-1]))
+    if vectors == 0:
+        return jnp.zeros((*v.shape[:-1], g.shape[1]), g.dtype)
     if wires is None or vectors * 8 >= min(g.shape):
         return v @ effective_conductance(g, wires)
 

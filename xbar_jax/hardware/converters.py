@@ -11,14 +11,13 @@ from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, Float, Scalar
 
 
-@jax.custom_jvp
-def quantize(x: Float[Array, ...], bound: Scalar, bits: Scalar) -> Float[Array, ...]:
+def quantize(x: Float[Array, "..."], bound: Scalar, bits: Scalar | None) -> Float[Array, "..."]:
     """Symmetric uniform quantiser.
 
         step = 2 bound / (2^bits - 2),   q = step round(clip(x, -bound, bound) / step)
 
     Zero is a level, halves round to even. ``bits`` may be any number (64 steps are log2(66) bits);
-    inf (or 0) is exactly ideal: x passes unchanged, neither rounded nor clipped. Gradient: straight-through
+    inf (or 0 or None) is exactly ideal: x passes unchanged, neither rounded nor clipped. Gradient: straight-through
     inside the bounds; outside, 0 to x and its sign to ``bound``.
 
     Args:
@@ -26,7 +25,14 @@ def quantize(x: Float[Array, ...], bound: Scalar, bits: Scalar) -> Float[Array, 
       bound: full scale, in the unit of x.
       bits: resolution, a number > 1.
     """
-    bound, bits = jnp.asarray(bound, x.dtype), jnp.asarray(bits, x.dtype)
+    x = jnp.asarray(x)
+    bits = jnp.inf if bits is None else bits
+    x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+    return _quantize(x, jnp.asarray(bound, x.dtype), jnp.asarray(bits, x.dtype))
+
+
+@jax.custom_jvp
+def _quantize(x, bound, bits):
     ideal = _is_ideal(bits)
     steps = jnp.exp2(jnp.where(ideal, 8.0, bits)) - 2.0
     step = 2.0 * bound / steps
@@ -35,13 +41,12 @@ def quantize(x: Float[Array, ...], bound: Scalar, bits: Scalar) -> Float[Array, 
     return jnp.where(ideal, x, jnp.round(limited / step) * step)
 
 
-@quantize.defjvp
+@_quantize.defjvp
 def _quantize_jvp(primals, tangents):
     x, bound, bits = primals
     dx, dbound, _ = tangents
-    inside = (jnp.abs(x) <= jnp.asarray(bound, x.dtype)) | _is_ideal(jnp.asarray(bits, x.dtype))
-    outside = jnp.sign(x) * jnp.asarray(dbound, x.dtype)
-    return quantize(x, bound, bits), jnp.where(inside, dx, outside)
+    inside = (jnp.abs(x) <= bound) | _is_ideal(bits)
+    return _quantize(x, bound, bits), jnp.where(inside, dx, jnp.sign(x) * dbound)
 
 
 def _is_ideal(bits):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,7 +13,7 @@ from xbar_jax.circuits import Wires
 from xbar_jax.hardware.converters import ADC, DAC
 from xbar_jax.hardware.mapping import Differential
 from xbar_jax.tree import dataclass, is_traced, leaf, static
-from xbar_jax.typing import Scalar
+from xbar_jax.typing import Array, Bool, Scalar
 
 
 @dataclass(kw_only=True)
@@ -62,24 +64,27 @@ class Hardware:
         if not hasattr(self.mapping, "targets"):
             raise TypeError(f"{name}: hardware.mapping must be an xb.mapping.*, got {type(self.mapping).__name__}")
         self.mapping.check(name)
-        _check_number(name, "v_read", self.v_read, lambda v: (v > 0) & np.isfinite(v), "> 0 and finite, in V")
+        for field, value, holds, want in self._numbers():
+            if not is_traced(value) and not np.all(holds(np.asarray(value))):
+                raise ValueError(f"{name}: hardware.{field} must be {want}, got {np.asarray(value)}")
+
+    def valid(self) -> Bool[Array, ""]:
+        """The facts of :meth:`check` about numbers as one flag, for use under a trace."""
+        return jnp.stack([jnp.all(holds(jnp.asarray(value))) for _, value, holds, _ in self._numbers()]).all()
+
+    def _numbers(self) -> Iterator[tuple[str, Any, Callable[[Any], Any], str]]:
+        """Yields (field, value, what must hold, in words) for every number but the mapping's own."""
+        positive = lambda x: (x > 0) & (x < np.inf)
+        yield "v_read", self.v_read, positive, "> 0 and finite, in V"
         for field in ("dac", "adc"):
             converter = getattr(self, field)
-            bits = None if converter is None else converter.bits
-            _check_number(name, f"{field}.bits", bits, lambda b: (b > 1) | (b == 0), "> 1 (inf, None or 0 is ideal)")
+            if converter is not None and converter.bits is not None:
+                yield f"{field}.bits", converter.bits, lambda b: (b > 1) | (b == 0), "> 1 (inf, None or 0 is ideal)"
         if self.dac is not None:
-            _check_number(
-                name, "dac.input_range", self.dac.input_range, lambda r: (r > 0) & np.isfinite(r), "> 0 and finite"
-            )
-        if self.adc is not None:
-            _check_number(
-                name, "adc.full_scale", self.adc.full_scale, lambda f: (f > 0) & np.isfinite(f), "> 0 and finite, in A"
-            )
-
-
-def _check_number(name: str, field: str, value: Any, holds, want: str) -> None:
-    if value is None or is_traced(value):
-        return
-    number = np.asarray(value)
-    if not np.all(holds(number)):
-        raise ValueError(f"{name}: hardware.{field} must be {want}, got {jnp.asarray(value)}")
+            yield "dac.input_range", self.dac.input_range, positive, "> 0 and finite"
+        if self.adc is not None and self.adc.full_scale is not None:
+            yield "adc.full_scale", self.adc.full_scale, positive, "> 0 and finite, in A"
+        for path, r in jax.tree_util.tree_leaves_with_path(self.wires):
+            yield f"wires{jax.tree_util.keystr(path)}", r, lambda r: r >= 0, ">= 0 ohm (inf is open)"
+        for path, value in jax.tree_util.tree_leaves_with_path(self.device):
+            yield f"device{jax.tree_util.keystr(path)}", value, lambda x: (x >= 0) & (x < np.inf), ">= 0 and finite"

@@ -17,11 +17,13 @@ class Targets(NamedTuple):
     Attributes:
       g: [planes, rows, cols] S, one plane per circuit.
       scale: [cols] 1/S, weight per siemens of the combined planes.
+      live: [cols], False for a column whose weights are all zero: its output is 0 whatever the noise.
       valid: False where a parameter is out of its range.
     """
 
     g: Float[Array, "planes rows cols"]
     scale: Float[Array, " cols"]
+    live: Bool[Array, " cols"]
     valid: Bool[Array, ""]
 
 
@@ -69,9 +71,12 @@ class Differential:
         lo, hi = jnp.asarray(self.g_min, w.dtype), jnp.asarray(self.g_max, w.dtype)
         largest = jnp.abs(w).max(0) if self.per == "column" else jnp.broadcast_to(jnp.abs(w).max(), w.shape[1:])
         window = hi - lo
-        share = w / jnp.where(largest > 0, largest, 1.0)[None, :]
+        live = largest > 0
+        largest = jnp.where(live, largest, 1.0)
+        share = w / largest[None, :]
         g = jnp.stack([lo + window * jnp.maximum(share, 0.0), lo + window * jnp.maximum(-share, 0.0)])
-        return Targets(g=g, scale=largest / jnp.where(window > 0, window, 1.0), valid=self._valid(lo, hi))
+        scale = largest / jnp.where(window > 0, window, 1.0)
+        return Targets(g=g, scale=scale, live=live, valid=self._valid(lo, hi))
 
     def combine(self, i: Float[Array, planes * batch]) -> Float[Array, "*batch"]:
         """The current that stands for the weight, A."""

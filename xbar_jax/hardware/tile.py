@@ -12,7 +12,7 @@ from xbar_jax.circuits import read
 from xbar_jax.hardware.converters import quantize
 from xbar_jax.hardware.description import Hardware
 from xbar_jax.hardware.tiling import Tiling
-from xbar_jax.tree import canonical, dataclass, static
+from xbar_jax.tree import canonical, dataclass, is_traced, static
 from xbar_jax.typing import Array, ArrayLike, Bool, Float, Key, Scalar
 
 
@@ -23,6 +23,7 @@ class Tile:
     Attributes:
       state: state of the cells, every leaf [planes, down, across, rows, cols].
       scale: [down, across, cols] 1/S, weight per siemens.
+      live: [down, across, cols], False for columns of zeros, whose output is exactly 0.
       input_range: largest |x| that the converter at the rows takes.
       hardware: the description it was programmed on, canonical.
       converged: False where a parameter was found invalid under a trace.
@@ -31,6 +32,7 @@ class Tile:
 
     state: Any
     scale: Float[Array, "down across cols"]
+    live: Bool[Array, "down across cols"]
     input_range: Float[Array, ""]
     hardware: Hardware
     converged: Bool[Array, ""]
@@ -89,7 +91,10 @@ class Tile:
         hw = self.hardware
         if hw.adc is not None:
             i = quantize(i, full_scale(hw, i.dtype), hw.adc.bits)
-        y = (i * self.scale[:, :, None, :]).sum(0) * (self._range() / hw.v_read.astype(i.dtype))
+        y = i * self.scale[:, :, None, :]
+        # A column of zeros gives 0 but keeps its gradient, so that it can be trained.
+        y = y - jnp.where(self.live[:, :, None, :], 0.0, jax.lax.stop_gradient(y))
+        y = y.sum(0) * (self._range() / hw.v_read.astype(i.dtype))
         return self.tiling.join_outputs(jnp.where(self.converged, y, jnp.nan))
 
     def _range(self):
@@ -129,6 +134,8 @@ def program(
     w = w if jnp.issubdtype(w.dtype, jnp.floating) else w.astype(jnp.result_type(float))
     if w.ndim != 2 or 0 in w.shape:
         raise ValueError(f"program: w must have shape [inputs, outputs], got {list(w.shape)}")
+    if not is_traced(w) and not np.isfinite(w).all():
+        raise ValueError("program: w must be finite, got " + str(w[~np.isfinite(w)][0]))
     tiling = Tiling.make(*w.shape, hw.rows, hw.cols)
     targets = jax.vmap(jax.vmap(hw.mapping.targets))(tiling.split(w))
     g = jnp.moveaxis(targets.g, 2, 0)
@@ -142,9 +149,10 @@ def program(
     return Tile(
         state=g,
         scale=targets.scale,
+        live=targets.live,
         input_range=jnp.asarray(input_range, w.dtype),
         hardware=hw,
-        converged=targets.valid.all() & (hw.v_read > 0),
+        converged=targets.valid.all() & hw.valid() & jnp.isfinite(w).all(),
         tiling=tiling,
     )
 

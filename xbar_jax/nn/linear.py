@@ -74,7 +74,10 @@ class AnalogLinear(nnx.Module):
         self.hardware = nnx.data(canonical(hardware))
         self.modifier = nnx.data(canonical(modifier))
         self.tile = nnx.data(ProgrammedTile(None))
-        self.noise = rngs.noise.fork()
+        draws = modifier is not None or (hardware is not None and hardware.device is not None)
+        if draws and not ("noise" in rngs or "default" in rngs):
+            raise ValueError("AnalogLinear: rngs must have a stream 'noise' or 'default' for the noise it draws")
+        self.noise = rngs.noise.fork() if "noise" in rngs or "default" in rngs else None
         self.observe = None
 
     def __call__(self, x: ArrayLike, *, key: Key[Array, ""] | None = None) -> Float[Array, "*batch out_features"]:

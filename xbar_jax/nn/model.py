@@ -15,7 +15,7 @@ from xbar_jax.hardware import Hardware, Tile
 from xbar_jax.hardware import program as program_tile
 from xbar_jax.hardware.tile import full_scale
 from xbar_jax.nn.linear import AnalogLinear
-from xbar_jax.tree import canonical
+from xbar_jax.tree import canonical, is_traced
 from xbar_jax.typing import Array, ArrayLike, Key
 
 
@@ -62,10 +62,15 @@ def attach(model: nnx.Module, tiles: dict[str, Tile]) -> None:
         if size != (layer.in_features, layer.out_features):
             raise ValueError(f"attach: tiles[{path!r}] must be {layer.in_features} x {layer.out_features}, got {size}")
         layer.tile.set_value(tile)
+        layer.input_range.set_value(tile.input_range)
+        layer.hardware = nnx.data(tile.hardware)
 
 
 def set_hardware(model: nnx.Module, hardware: Hardware | Callable[[Hardware], Hardware] | None) -> None:
     """Gives every analog layer new hardware; inside jit and vmap its numbers may be traced.
+
+    A programmed layer goes back to its master weights: what was programmed on other hardware would not
+    show the change. A layer keeps its input range unless ``dac.input_range`` is a new number.
 
     Args:
       model: changed in place.
@@ -81,7 +86,24 @@ def set_hardware(model: nnx.Module, hardware: Hardware | Callable[[Hardware], Ha
         new = hardware(layer.hardware) if callable(hardware) else hardware  # type: ignore[arg-type]
         if new is not None:
             new.check("set_hardware")
-        layer.hardware = nnx.data(canonical(new))
+        new = canonical(new)
+        if _asks_for_range(layer.hardware, new):
+            kept = layer.input_range[...]
+            layer.input_range.set_value(jnp.asarray(new.dac.input_range, kept.dtype))
+        layer.hardware = nnx.data(new)
+        layer.tile.set_value(None)
+
+
+def _asks_for_range(old: Hardware | None, new: Hardware | None) -> bool:
+    """Whether ``new`` names an input range that ``old`` did not."""
+    if new is None or new.dac is None:
+        return False
+    if old is None or old.dac is None:
+        return True
+    before, after = old.dac.input_range, new.dac.input_range
+    if before is after:
+        return False
+    return is_traced(before, after) or bool(before != after)
 
 
 class Ranges(NamedTuple):
@@ -95,7 +117,7 @@ def calibrate(model: nnx.Module, batches: Iterable[ArrayLike]) -> None:
     """Sets input ranges and ADC full scales to the largest values seen.
 
     A layer with a DAC gets the largest |x| as its input range, one with an ADC the largest column
-    current, read without noise, as its full scale. Ranges grow from batch to batch; each layer sees what
+    current as its full scale: of its programmed arrays if it has them, else of ideal cells. Ranges grow from batch to batch; each layer sees what
     the layers before it produce with the ranges found so far. Called outside jit.
 
     Args:
@@ -117,9 +139,11 @@ def _watch_ranges(layer: AnalogLinear, x: Array, so_far: Ranges | None) -> tuple
     if layer.hardware is None:
         return x @ layer.kernel[...], seen
     _set_ranges(layer, seen)
-    quiet = layer.hardware.replace(device=None, adc=None)
-    tile = program_tile(layer.kernel[...], quiet, input_range=layer.input_range[...])
-    i = tile.currents(x)
+    tile = layer.tile.get_value()
+    if tile is None:
+        quiet = layer.hardware.replace(device=None, adc=None)
+        tile = program_tile(layer.kernel[...], quiet, input_range=layer.input_range[...])
+    i = tile.currents(x, key=jax.random.key(0))
     return tile.digitize(i), seen._replace(i=jnp.maximum(jnp.abs(i).max(), seen.i))
 
 
@@ -131,6 +155,9 @@ def _set_ranges(layer: AnalogLinear, seen: Ranges) -> None:
     if hw is not None and hw.adc is not None:
         full = jnp.where(current > 0, current, full_scale(hw.replace(adc=None), current.dtype))
         layer.hardware = nnx.data(hw.replace(adc=hw.adc.replace(full_scale=full)))
+    programmed = layer.tile.get_value()
+    if programmed is not None:
+        layer.tile.set_value(programmed.replace(input_range=layer.input_range[...], hardware=layer.hardware))
 
 
 def fit_output_scale(model: nnx.Module, x: ArrayLike) -> None:

@@ -157,9 +157,14 @@ def train(model: Network, data: Data, epochs: int, key: Key, tick: Callable[[], 
     return nnx.merge(graphdef, params, rest)
 
 
+def _kernels(params):
+    """Weight decay is for kernels, not for biases, scales and ranges."""
+    return jax.tree.map(lambda p: p.ndim == 2, params)
+
+
 @functools.cache
 def _optimizer(steps: int) -> optax.GradientTransformation:
-    return optax.adamw(optax.cosine_decay_schedule(5e-3, steps), weight_decay=0.3)
+    return optax.adamw(optax.cosine_decay_schedule(5e-3, steps), weight_decay=0.3, mask=_kernels)
 
 
 @functools.partial(jax.jit, static_argnums=(0,))
@@ -198,7 +203,7 @@ METHODS = {
     "as is": "digital weights on the arrays",
     "column gain": "the same, a gain per column fitted on the array with 512 training images",
     "weight noise": "trained with Gaussian weight noise (5 % of the largest), no wires",
-    "through wires": "from the digital weights, trained through the exact wires, 8-bit converters and 1 % noise",
+    "through wires": "from digital weights and fitted gains, weights and gains trained on through the exact wires, 8-bit converters and 1 % noise",
 }
 
 

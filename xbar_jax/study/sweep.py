@@ -48,6 +48,8 @@ def sweep(
 ) -> Any:
     """Evaluates ``f`` for many descriptions in one vectorised call.
 
+    Wrap what calls it in ``jax.jit`` to compile once for any numbers.
+
     Args:
       f: function of the description; it closes over everything else.
       hw: the description whose numbers are replaced.
