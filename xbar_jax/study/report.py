@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -134,11 +135,12 @@ def terminal_table(results: dict[str, Any]) -> Table:
     b, n = _shown(results)
     s = results["settings"]
     resistances = list(results["accuracy"])
-    table = Table(title="Digits on arrays: test accuracy, %, mean and standard deviation over chips")
+    title = "Digits on arrays: test accuracy, %, against wire resistance, ohm a segment"
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), caption="mean ± standard deviation over chips")
     table.add_column("weights", no_wrap=True)
     table.add_column("periphery", no_wrap=True)
     for r in resistances:
-        table.add_column(f"{r} ohm", justify="right", no_wrap=True)
+        table.add_column(r, justify="right", no_wrap=True)
     for name in digits.METHODS:
         for i, j in dict.fromkeys([(0, 0), (b, n)]):
             cells = [_cell(results["accuracy"][r][name][i][j]) for r in resistances]
