@@ -32,6 +32,8 @@ class Lines:
       reach: [n, count], node is joined to the near source.
       reach_far: [n, count], node is joined to the far source (None if there is none).
       flip: index 0 of the arrays is the far end; positions are counted backwards.
+      transposable: running sums are ``lax.cumsum``; otherwise scans, ten times faster on a CPU, whose
+        ``linear_transpose`` (part of ``custom_linear_solve``) fails in jax 0.9.
     """
 
     r: Float[Array, "segments count"]
@@ -40,6 +42,7 @@ class Lines:
     reach: Bool[Array, "n count"]
     reach_far: Bool[Array, "n count"] | None
     flip: bool = static(False)
+    transposable: bool = static(True)
 
     @property
     def alive(self) -> Bool[Array, "n count"]:
@@ -75,15 +78,21 @@ def make_lines(n, r, near, far, *, flip=False) -> Lines:
     )
 
 
-def _cumsum(x: Float[Array, "n count"], reverse: bool) -> Float[Array, "n count"]:
-    # Not a scan: jax 0.9's linear_transpose, which custom_linear_solve needs, fails on one.
-    return lax.cumsum(x, axis=0, reverse=reverse)
+def _running_sum(lines: Lines, x: Float[Array, "n count"], reverse: bool) -> Float[Array, "n count"]:
+    if lines.transposable:
+        return lax.cumsum(x, axis=0, reverse=reverse)
+
+    def step(total, x):
+        total = total + x
+        return total, total
+
+    return lax.scan(step, jnp.zeros_like(x, shape=x.shape[1:]), x, reverse=reverse)[1]
 
 
-def _shifted_sum(x: Float[Array, "segments count"], flip: bool) -> Float[Array, "n count"]:
+def _shifted_sum(lines: Lines, x: Float[Array, "segments count"], flip: bool) -> Float[Array, "n count"]:
     """Sum of ``x`` over the segments between the near terminal and each node."""
     zero = jnp.zeros_like(x, shape=(1, x.shape[1]))
-    parts = [_cumsum(x, True), zero] if flip else [zero, _cumsum(x, False)]
+    parts = [_running_sum(lines, x, True), zero] if flip else [zero, _running_sum(lines, x, False)]
     return jnp.concatenate(parts, axis=0)
 
 
@@ -106,7 +115,7 @@ def terminal_currents(lines: Lines, d, near_v, far_v):
     total = d.sum(0)
     if lines.far is None:
         return total, jnp.zeros_like(total)
-    running = _cumsum(d, lines.flip)
+    running = _running_sum(lines, d, lines.flip)
     segments = running[1:] if lines.flip else running[:-1]
     span = lines.near + lines.far + lines.r.sum(0)
     both = (lines.reach & lines.reach_far).any(0)
@@ -123,7 +132,7 @@ def source_voltage(lines: Lines, near_v, far_v) -> Float[Array, "n count"]:
     if lines.far is None:
         return jnp.broadcast_to(near_v, (n, near_v.shape[0]))
     span = lines.near + lines.far + lines.r.sum(0)
-    place = lines.near[None, :] + _shifted_sum(lines.r, lines.flip)
+    place = lines.near[None, :] + _shifted_sum(lines, lines.r, lines.flip)
     share = place / jnp.where(span > 0, span, 1.0)[None, :]
     divided = near_v[None, :] + (far_v - near_v)[None, :] * share
     alone = jnp.where(lines.reach, near_v[None, :], far_v[None, :])
@@ -134,17 +143,17 @@ def source_voltage(lines: Lines, near_v, far_v) -> Float[Array, "n count"]:
 def drops(lines: Lines, d: Float[Array, "n count"]) -> Float[Array, "n count"]:
     """Voltage drops ``W d`` that currents ``d`` (A, drawn at the nodes) cause, in V."""
     if lines.far is None:
-        inclusive = _cumsum(d, not lines.flip)
+        inclusive = _running_sum(lines, d, not lines.flip)
         through = inclusive[:-1] if lines.flip else inclusive[1:]
-        return lines.near[None, :] * d.sum(0)[None, :] + _shifted_sum(lines.r * through, lines.flip)
+        return lines.near[None, :] * d.sum(0)[None, :] + _shifted_sum(lines, lines.r * through, lines.flip)
     zero = jnp.zeros_like(lines.near)
     i_near, i_far = terminal_currents(lines, d, zero, zero)
-    running = _cumsum(d, lines.flip)
+    running = _running_sum(lines, d, lines.flip)
     through = i_near[None, :] - (running[1:] if lines.flip else running[:-1])
     fall = lines.r * through
-    from_near = lines.near[None, :] * i_near[None, :] + _shifted_sum(fall, lines.flip)
+    from_near = lines.near[None, :] * i_near[None, :] + _shifted_sum(lines, fall, lines.flip)
     # Counted from the far source the segment currents run the other way.
-    from_far = lines.far[None, :] * i_far[None, :] - _shifted_sum(fall, not lines.flip)
+    from_far = lines.far[None, :] * i_far[None, :] - _shifted_sum(lines, fall, not lines.flip)
     return jnp.where(lines.reach, from_near, from_far)
 
 

@@ -81,6 +81,8 @@ def cell_currents(network: Network, e: Float[Array, "rows cols"], *, tol: Scalar
       of the terms it is the difference of.
     """
     fixed = lax.stop_gradient(network)
+    lines = {side: getattr(fixed, side).replace(transposable=False) for side in ("word", "bit")}
+    fixed = fixed.replace(**lines)
     solver = _LineSolver.make(fixed)
 
     def solve(_, c):

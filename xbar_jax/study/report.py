@@ -136,7 +136,13 @@ def terminal_table(results: dict[str, Any]) -> Table:
     s = results["settings"]
     resistances = list(results["accuracy"])
     title = "Digits on arrays: test accuracy, %, against wire resistance, ohm a segment"
-    table = Table(title=title, box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0), caption="mean ± standard deviation over chips")
+    table = Table(
+        title=title,
+        box=box.SIMPLE,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        caption="mean ± standard deviation over chips",
+    )
     table.add_column("weights", no_wrap=True)
     table.add_column("periphery", no_wrap=True)
     for r in resistances:
