@@ -45,6 +45,8 @@ def test_resume_keeps_what_is_there_and_refuses_other_settings(folder):
     assert run_demo(SMALL, folder, resume=True)["accuracy"] == before
     with pytest.raises(ValueError, match="same settings"):
         run_demo(Settings(), folder, resume=True)
+    with pytest.raises(ValueError, match="bits must be > 1"):
+        run_demo(Settings(bits=(1.0,)), folder)
     with pytest.raises(ValueError, match="chips must be >= 1"):
         run_demo(Settings(chips=0), folder)
 

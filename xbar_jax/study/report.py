@@ -66,6 +66,7 @@ def run_demo(
             found[_key(r)] = {name: a.tolist() for name, a in digits.compare(settings, data, digital, r, tick).items()}
             results = _results(settings, digital.accuracy, found, started)
             _write(out / "results.json", json.dumps(results, indent=1) + "\n")
+            progress.console.print(_line(settings, r, found[_key(r)]))
 
     lost_at = 30.0 if 30.0 in settings.resistances else settings.resistances[-1]
     pictures = _pictures(results, digits.drop_map(digital, lost_at), lost_at, out)
@@ -76,11 +77,19 @@ def run_demo(
     return results
 
 
+def _line(settings: digits.Settings, r: float, accuracy: dict[str, Any]) -> str:
+    bits, std = settings.bits[0], settings.program_std[0]
+    means = ", ".join(f"{name} {100 * np.mean(a[0][0]):.1f} %" for name, a in accuracy.items())
+    return f"{r:g} ohm, {bits:g} bits, noise {100 * std:g} %: {means}"
+
+
 def _check(settings: digits.Settings) -> None:
     for name in ("resistances", "bits", "program_std"):
         values = getattr(settings, name)
         if not values or any(math.isnan(v) or v < 0 for v in values):
             raise ValueError(f"demo: {name} must hold at least one number >= 0, got {values}")
+    if any(b <= 1 and b != 0 for b in settings.bits):
+        raise ValueError(f"demo: bits must be > 1 (inf or 0 is ideal), got {settings.bits}")
     for name in ("chips", "digital_epochs", "wire_epochs"):
         if getattr(settings, name) < 1:
             raise ValueError(f"demo: {name} must be >= 1, got {getattr(settings, name)}")
@@ -175,7 +184,7 @@ def markdown(results: dict[str, Any], pictures: dict[str, str]) -> str:
     lines = [
         "# Digits on simulated arrays",
         "",
-        f"64-128-10 network, 8x8 digits, arrays of 64x128 and 128x10 cells (a differential pair each) of 10 to 100 kohm, "
+        f"64-128-10 network, 8x8 digits, arrays of 64x128 and 128x10 cells of 10 to 100 kohm, two of each (positive and negative part of the weights), "
         f"seed {s['seed']}, {s['chips']} chips a point. Digital accuracy **{100 * results['digital_accuracy']:.1f} %**.",
         "",
         *(f"* **{name}**: {what}." for name, what in digits.METHODS.items()),
@@ -212,7 +221,9 @@ def _pictures(results: dict[str, Any], lost: tuple[np.ndarray, np.ndarray], r: f
     plot.save(plot.accuracy_curves(x, curves, results["digital_accuracy"], title=title), out / "accuracy.png")
     plot.save(
         plot.array_map(
-            100 * lost[0], "voltage lost in the wires, %", f"Hidden layer, all rows driven, {r:g} ohm a segment"
+            100 * lost[0],
+            "voltage lost in the wires, %",
+            f"Hidden layer, positive array, all rows driven, {r:g} ohm a segment",
         ),
         out / "ir_drop.png",
     )
