@@ -14,7 +14,9 @@ import pytest
 import xbar_jax
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(m.name for m in pkgutil.walk_packages(xbar_jax.__path__, "xbar_jax."))
+MODULES = sorted(
+    m.name for m in pkgutil.walk_packages(xbar_jax.__path__, "xbar_jax.") if not m.name.split(".")[-1].startswith("lib")
+)
 
 
 @pytest.fixture(autouse=True)

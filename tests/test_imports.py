@@ -15,13 +15,14 @@ BELOW = {
     "random": {"typing"},
     "tree": set(),
     "typing": set(),
+    "native": {"typing"},
     "circuits": LEAVES,
-    "devices": LEAVES,
+    "devices": LEAVES | {"native"},
     "hardware": LEAVES | {"circuits", "devices"},
     "nn": LEAVES | {"circuits", "devices", "hardware"},
     "study": LEAVES | {"circuits", "devices", "hardware", "nn", "plot"},
     "plot": {"typing"},
-    "cli": {"study", "plot"},
+    "cli": {"study", "plot", "native"},
 }
 
 
@@ -49,3 +50,5 @@ def test_room_imports_only_rooms_below(file):
         if name.startswith(("flax.nnx", "flax.linen")):
             assert room in ("nn", "study"), f"{room} must not import flax.nnx"
         assert not name.startswith("jax.ffi"), f"{room} must not import jax.ffi"
+    if room != "native":
+        assert "jax.ffi" not in file.read_text(), f"only native uses jax.ffi, not {room}"

@@ -2,8 +2,9 @@
 
 from importlib.metadata import version
 
-from xbar_jax import devices, hardware, nn
+from xbar_jax import devices, hardware, native, nn
 from xbar_jax.circuits import Solution, Wires, effective_conductance, read, solve
+from xbar_jax.devices import pulsed_update
 from xbar_jax.hardware import ADC, DAC, Hardware, Tile, mapping, program
 from xbar_jax.study import sweep, sweep_axes
 from xbar_jax.tree import canonical
@@ -22,8 +23,10 @@ __all__ = [
     "effective_conductance",
     "hardware",
     "mapping",
+    "native",
     "nn",
     "program",
+    "pulsed_update",
     "read",
     "solve",
     "sweep",

@@ -46,6 +46,8 @@ class Info:
         from rich.console import Console
         from rich.table import Table
 
+        from xbar_jax import native
+
         table = Table("what", "found", title="xbar-jax", show_header=False)
         for package in ("xbar_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy"):
             table.add_row(package, importlib.metadata.version(package))
@@ -53,7 +55,12 @@ class Info:
         table.add_row("backend", jax.default_backend())
         table.add_row("devices", ", ".join(str(d) for d in jax.devices()))
         table.add_row("64-bit mode", str(bool(jax.config.read("jax_enable_x64"))))
-        table.add_row("custom calls", "none yet: every function is its JAX form")
+        for library in native.libraries():
+            state = f"not used: {library.reason}"
+            if library.reason is None:
+                calls = ", ".join(sorted(t.removeprefix("xbar_") for t in library.targets))
+                state = f"{library.detail}; calls {calls}; devices {', '.join(sorted(library.devices))}"
+            table.add_row(f"custom calls, {library.name}", state)
         Console().print(table)
         return 0
 

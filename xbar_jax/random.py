@@ -57,6 +57,44 @@ def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, "..."]:
     return (jnp.sqrt(2.0).astype(jnp.float32) * jax.lax.erf_inv(u)).astype(dtype)
 
 
+def threefry(
+    words: tuple[Array, Array], a: Int[Array, "..."], b: Int[Array, "..."]
+) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
+    """threefry-2x32 of the counters (a, b) under the key of two scalar words; both words of the result.
+
+    Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+    """
+    a, b = jnp.broadcast_arrays(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    out = threefry_2x32(words, jnp.concatenate([a.ravel(), b.ravel()]))
+    first, second = jnp.split(out, 2)
+    return first.reshape(a.shape), second.reshape(a.shape)
+
+
+def normal_pair(a: Int[Array, "..."], b: Int[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Two independent standard normal float32 numbers from two random words.
+
+        z = sqrt(-2 ln u) (cos t, sin t),
+
+    u of 24 bits strictly inside (0, 1), the angle t from 24 bits of a quarter turn and two bits of its
+    quadrant, turned by an eighth so that the series are short.
+
+    Reference: Box and Muller, Ann. Math. Statist. 29 (1958).
+    """
+    scale = jnp.float32(2.0**-24)
+    u = ((a >> 8).astype(jnp.int32).astype(jnp.float32) + jnp.float32(0.5)) * scale
+    radius = jnp.sqrt(jnp.log(u) * jnp.float32(-2.0))
+    f = ((b & jnp.uint32(0x3FFFFFFF)) >> 6).astype(jnp.int32).astype(jnp.float32) * scale - jnp.float32(0.5)
+    sin, cos = jnp.sin(f * jnp.float32(jnp.pi / 2)), jnp.cos(f * jnp.float32(jnp.pi / 2))
+    odd, upper = (b >> 30) & 1, b >> 31
+    x, y = jnp.where(odd == 1, sin, cos), jnp.where(odd == 1, cos, sin)
+    return radius * jnp.where((odd ^ upper) == 1, -x, x), radius * jnp.where(upper == 1, -y, y)
+
+
+def key_words(key: Key[Array, "..."]) -> Int[Array, "... 2"]:
+    """The two uint32 words of typed threefry keys."""
+    return jax.random.key_data(key)
+
+
 def array_index(
     shape: tuple[int, ...], row: Scalar, col: Scalar
 ) -> tuple[Int[Array, "rows cols"], Int[Array, "rows cols"]]:

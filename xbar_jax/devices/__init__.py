@@ -1,5 +1,35 @@
 """A cell as a physical object. Knows no array."""
 
+from xbar_jax.devices.constant_step import ConstantStep
+from xbar_jax.devices.exp_step import ExpStep
 from xbar_jax.devices.gaussian import Gaussian, GaussianState
+from xbar_jax.devices.linear_step import LinearStep
+from xbar_jax.devices.one_sided import OneSided, OneSidedState
+from xbar_jax.devices.piecewise_step import PiecewiseStep
+from xbar_jax.devices.pow_step import PowStep
+from xbar_jax.devices.presets import presets
+from xbar_jax.devices.response import pulse_response
+from xbar_jax.devices.soft_bounds import SoftBounds, symmetry_point
+from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
+from xbar_jax.devices.step import StepDevice, StepState
+from xbar_jax.devices.update import pulsed_update
 
-__all__ = ["Gaussian", "GaussianState"]
+__all__ = [
+    "ConstantStep",
+    "ExpStep",
+    "Gaussian",
+    "GaussianState",
+    "LinearStep",
+    "OneSided",
+    "OneSidedState",
+    "PiecewiseStep",
+    "PowStep",
+    "SoftBounds",
+    "SoftBoundsReference",
+    "StepDevice",
+    "StepState",
+    "presets",
+    "pulse_response",
+    "pulsed_update",
+    "symmetry_point",
+]

@@ -1,0 +1,3 @@
+// The CUDA source, built for the host.
+#define XBAR_STANDIN
+#include "handlers.cu"

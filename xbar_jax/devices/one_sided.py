@@ -1,0 +1,170 @@
+"""Two devices that only go up make one weight."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from xbar_jax.devices.step import StepDevice, StepState
+from xbar_jax.tree import dataclass, leaf
+from xbar_jax.typing import Array, Float, Int, Key, Scalar
+
+_PLUS, _MINUS, _REFRESH = range(3)
+
+
+@dataclass(kw_only=True)
+class OneSidedState:
+    """State of an array of pairs: that of the device that takes the up pulses, and of the other."""
+
+    plus: StepState
+    minus: StepState
+
+
+@dataclass(kw_only=True)
+class OneSided:
+    """weight = g+ - g-: up pulses go to g+, down pulses to g-, each as an up pulse of ``device``.
+
+    Both only ever grow, so a pair is refreshed when one of them has passed ``refresh_at`` of its range: both
+    are reset and their difference is written again, with up pulses and their noise, to the one that is larger.
+    :func:`xbar_jax.pulsed_update` does so after every mini-batch.
+
+    Args:
+      device: of both sides.
+      refresh_at: fraction of a cell's range at which a pair is refreshed; inf: never.
+
+    Example:
+      >>> import jax, xbar_jax as xb
+      >>> pair = xb.devices.OneSided(device=xb.devices.SoftBounds(w_min=0.0, w_max=1.0))
+      >>> state = pair.init((4, 4), key=jax.random.key(0))
+      >>> state = pair.pulse(state, -20, key=jax.random.key(1))
+      >>> bool((pair.weight(state) < 0).all())
+      True
+
+    Reference: Suri et al., IEDM 2011; Burr et al., IEEE Trans. Electron Devices 62, 3498 (2015).
+    """
+
+    device: StepDevice
+    refresh_at: Scalar = leaf(0.9)
+
+    @property
+    def dw_min(self) -> Scalar:
+        """Granularity of updates."""
+        return self.device.dw_min
+
+    def init(self, shape, *, key: Key[Array, ""], w=None, row=0, col=0, dtype=jnp.float32) -> OneSidedState:
+        """Draws both devices of every cell. ``w``: initial weights, on the side of their sign. As in StepDevice."""
+        halves = [
+            self.device.init(shape, key=jax.random.fold_in(key, side), row=row, col=col, dtype=dtype)
+            for side in (_PLUS, _MINUS)
+        ]
+        state = OneSidedState(plus=halves[0], minus=halves[1])
+        return state if w is None else self.set_weight(state, w)
+
+    def weight(self, state: OneSidedState) -> Float[Array, "rows cols"]:
+        """The difference of both sides, as it is read."""
+        return self.device.weight(state.plus) - self.device.weight(state.minus)
+
+    def weight_range(self, state: OneSidedState) -> tuple[Array, Array]:
+        """Bounds of each cell's weight."""
+        (low_p, high_p), (low_m, high_m) = (self.device.weight_range(s) for s in (state.plus, state.minus))
+        return low_p - high_m, high_p - low_m
+
+    def set_weight(self, state: OneSidedState, w) -> OneSidedState:
+        """Sets the weights exactly: |w| on the side of its sign, the other at its lower bound."""
+        side = lambda s, w: self.device.set_weight(s, self.device.weight_range(s)[0] + jnp.maximum(w, 0))
+        w = jnp.asarray(w, state.plus.w.dtype)
+        return OneSidedState(plus=side(state.plus, w), minus=side(state.minus, -w))
+
+    def pulse(
+        self, state: OneSidedState, n: Int[Array, "rows cols"], *, key, row=0, col=0, max_pulses=None
+    ) -> OneSidedState:
+        """Up pulses to g+, down pulses to g-. Arguments as in StepDevice."""
+        n = jnp.asarray(n)
+        one = lambda s, n, side: self.device.pulse(
+            s, n, key=jax.random.fold_in(key, side), row=row, col=col, max_pulses=max_pulses
+        )
+        return OneSidedState(
+            plus=one(state.plus, jnp.maximum(n, 0), _PLUS), minus=one(state.minus, jnp.maximum(-n, 0), _MINUS)
+        )
+
+    def apply_counts(self, state, counts, *, key, row=0, col=0, max_pulses=None) -> OneSidedState:
+        one = lambda s, n, side: self.device.apply_counts(
+            s, n, key=jax.random.fold_in(key, side), row=row, col=col, max_pulses=max_pulses
+        )
+        return OneSidedState(
+            plus=one(state.plus, jnp.maximum(counts, 0), _PLUS), minus=one(state.minus, jnp.maximum(-counts, 0), _MINUS)
+        )
+
+    def apply_trains(self, state, row_trains, col_trains, *, key, row=0, col=0) -> OneSidedState:
+        one = lambda s, only, side: self.device.apply_trains(
+            s, row_trains, col_trains, key=jax.random.fold_in(key, side), row=row, col=col, only=only
+        )
+        return OneSidedState(plus=one(state.plus, 1, _PLUS), minus=one(state.minus, -1, _MINUS))
+
+    def relax(self, state: OneSidedState, *, key, row=0, col=0) -> OneSidedState:
+        """Decay and diffusion of both sides, then a refresh of the pairs that need one."""
+        one = lambda s, side: self.device.relax(s, key=jax.random.fold_in(key, side), row=row, col=col)
+        state = OneSidedState(plus=one(state.plus, _PLUS), minus=one(state.minus, _MINUS))
+        return self.refresh(state, key=jax.random.fold_in(key, _REFRESH), row=row, col=col)
+
+    def saturated(self, state: OneSidedState) -> Array:
+        """Where one side of a pair has passed ``refresh_at`` of its range."""
+
+        def past(s):
+            low, high = self.device.weight_range(s)
+            limit = jnp.asarray(self.refresh_at, s.w.dtype)
+            return self.device.weight(s) - low >= limit * (high - low)
+
+        # A side that is stuck has no range and cannot be refreshed.
+        moves = lambda s: s.cells["upper"] > s.cells["lower"]
+        return (past(state.plus) & moves(state.plus)) | (past(state.minus) & moves(state.minus))
+
+    def refresh(self, state: OneSidedState, *, key, row=0, col=0) -> OneSidedState:
+        """Resets the saturated pairs and writes their difference again, to within one step of the device.
+
+        The derivative passes through it unchanged, because it leaves the weight where it was.
+        """
+        return _refreshed(self, state, key, jnp.asarray(row), jnp.asarray(col))
+
+    def surrogate(self, state: OneSidedState, change: Array) -> OneSidedState:
+        """As in StepDevice; a positive change moves g+, a negative one g-."""
+        return OneSidedState(
+            plus=self.device.surrogate(state.plus, jnp.maximum(change, 0)),
+            minus=self.device.surrogate(state.minus, jnp.maximum(-change, 0)),
+        )
+
+
+@jax.custom_jvp
+def _refreshed(dev: OneSided, state: OneSidedState, key, row, col) -> OneSidedState:
+    where = dev.saturated(state)
+
+    def again(state):
+        w = dev.weight(state)
+        keys = [jax.random.fold_in(key, k) for k in range(3)]
+        reset = lambda s, k: dev.device.reset_cells(s, where, key=keys[k], row=row, col=col)
+        clean = OneSidedState(plus=reset(state.plus, _PLUS), minus=reset(state.minus, _MINUS))
+        # Closed loop: one pulse at a time while half a step is missing, on the side that carries the weight.
+        step = jnp.asarray(dev.dw_min, w.dtype)
+        low, high = dev.device.weight_range(state.plus)
+        limit = jnp.ceil(4 * jnp.max((high - low) / step)).astype(jnp.int32)
+
+        def missing(s):
+            n = jnp.where(where, jnp.round((w - dev.weight(s)) / step), 0).astype(jnp.int32)
+            return jnp.where(jnp.sign(n) == jnp.sign(w).astype(jnp.int32), jnp.sign(n), 0)
+
+        def go_on(carry):
+            s, k = carry
+            return jnp.any(missing(s) != 0) & (k < limit)
+
+        def pulse(carry):
+            s, k = carry
+            return dev.pulse(s, missing(s), key=jax.random.fold_in(keys[2], k), row=row, col=col), k + 1
+
+        return jax.lax.while_loop(go_on, pulse, (clean, jnp.int32(0)))[0]
+
+    return jax.lax.cond(jnp.any(where), again, lambda s: s, state)
+
+
+@_refreshed.defjvp
+def _(primals, tangents):
+    return _refreshed(*primals), tangents[1]
