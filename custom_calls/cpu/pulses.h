@@ -18,6 +18,7 @@ inline namespace XBAR_ISA {
 constexpr int kColumns = 128;  // columns of one block
 constexpr int kPulses = 32;    // pulses of one round
 constexpr int kPairs = kPulses / 2;
+constexpr int kGroup = 2;   // registers of cells whose chains of pulses run side by side
 constexpr int kStored = 8;  // parameters that are kept beside the weights
 
 template <class V, class T>
@@ -139,6 +140,7 @@ struct Block {
   alignas(64) int32_t counts[kColumns];         // of this sample, without sign
   alignas(64) int32_t up[kColumns];             // mask
   alignas(64) int32_t most[kColumns / kLanes];  // largest count of each register
+  int32_t start[kColumns / kLanes];             // of its entries in the list
   alignas(64) float parameters[kStored][kColumns];
   alignas(64) uint32_t list[kColumns * kPairs + kLanes];  // cell + kColumns * pair
   alignas(64) float first[kColumns * kPairs + kLanes];    // noise of the even pulse of each entry
@@ -180,7 +182,7 @@ inline int32_t count(const Job& a, Block& b, int64_t sample, int64_t row, int64_
         const uint32_t r = a.row_trains[(sample * a.words + k) * a.rows + row];
         Words t = load<Words>(a.col_trains + (sample * a.words + k) * a.cols + col + j, lanes);
         c = c + popcount(t & (r & kSlotMask));
-        up = as_int(t ^ r) < 0;
+        if (k == 0) up = as_int(t ^ r) < 0;
       }
     }
     if (a.only > 0) c = select(up, c, none);
@@ -192,6 +194,10 @@ inline int32_t count(const Job& a, Block& b, int64_t sample, int64_t row, int64_
     b.most[j / kLanes] = m;
     most = most > m ? most : m;
   }
+  for (int j = (n + kLanes - 1) / kLanes * kLanes; j < kColumns; j += kLanes) {
+    std::memset(b.counts + j, 0, sizeof(Ints));
+    b.most[j / kLanes] = 0;
+  }
   return most;
 }
 
@@ -202,6 +208,7 @@ inline void draw(const Job& a, Block& b, int64_t sample, int64_t row, int64_t co
   for (int j = 0; j < n; j += kLanes) {
     const Ints counts = *reinterpret_cast<const Ints*>(b.counts + j) - base;
     const int32_t most = b.most[j / kLanes] - base;
+    b.start[j / kLanes] = m;
     for (int32_t k = 0; k < kPairs && 2 * k < most; ++k) {
       m += compress(b.list + m, lane + static_cast<uint32_t>(j + kColumns * k), counts > 2 * k);
     }
@@ -217,27 +224,37 @@ inline void draw(const Job& a, Block& b, int64_t sample, int64_t row, int64_t co
   }
 }
 
+// The recurrence over pulses. A pulse waits for the one before it, so several registers advance together.
 template <class Device, bool kNoisy>
 void apply(const Job& a, Block& b, int64_t row, int64_t col, int n, int32_t base) {
-  int m = 0;
-  for (int j = 0; j < n; j += kLanes) {
-    const Ints counts = *reinterpret_cast<const Ints*>(b.counts + j) - base;
-    const Ints up = *reinterpret_cast<const Ints*>(b.up + j);
-    Floats w = *reinterpret_cast<const Floats*>(b.w + j);
-    int32_t most = b.most[j / kLanes] - base;
-    most = most > kPulses ? kPulses : most;
-    const PackParameters p{a, b, row, col, j, n - j};
-    if (kNoisy) {
-      for (int32_t k = 0; k < most; k += 2) {
-        const Floats first = expand(b.first + m, counts > k), second = expand(b.second + m, counts > k);
-        m += how_many(counts > k);
-        w = select(counts > k, Device::step(w, up, first, p), w);
-        w = select(counts > k + 1, Device::step(w, up, second, p), w);
-      }
-    } else {
-      for (int32_t k = 0; k < most; ++k) w = select(counts > k, Device::step(w, up, Floats{}, p), w);
+  for (int j = 0; j < n; j += kGroup * kLanes) {
+    Ints counts[kGroup], up[kGroup];
+    Floats w[kGroup];
+    int position[kGroup];
+    int32_t most = 0;
+    for (int g = 0; g < kGroup; ++g) {
+      const int at = j + g * kLanes;
+      counts[g] = *reinterpret_cast<const Ints*>(b.counts + at) - base;
+      up[g] = *reinterpret_cast<const Ints*>(b.up + at);
+      w[g] = *reinterpret_cast<const Floats*>(b.w + at);
+      position[g] = b.start[at / kLanes];
+      most = most > b.most[at / kLanes] ? most : b.most[at / kLanes];
     }
-    *reinterpret_cast<Floats*>(b.w + j) = w;
+    most = most - base > kPulses ? kPulses : most - base;
+    for (int32_t k = 0; k < most; k += 2) {
+      for (int g = 0; g < kGroup; ++g) {
+        const PackParameters p{a, b, row, col, j + g * kLanes, n - j - g * kLanes};
+        Floats first{}, second{};
+        if (kNoisy) {
+          first = expand(b.first + position[g], counts[g] > k);
+          second = expand(b.second + position[g], counts[g] > k);
+          position[g] += how_many(counts[g] > k);
+        }
+        w[g] = select(counts[g] > k, Device::step(w[g], up[g], first, p), w[g]);
+        w[g] = select(counts[g] > k + 1, Device::step(w[g], up[g], second, p), w[g]);
+      }
+    }
+    for (int g = 0; g < kGroup; ++g) *reinterpret_cast<Floats*>(b.w + j + g * kLanes) = w[g];
   }
 }
 

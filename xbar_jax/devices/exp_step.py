@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from xbar_jax.devices.step import StepDevice, bounded_step
+from xbar_jax.devices.step import StepDevice, bounded_step, cellwise, over_range
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Scalar
 
@@ -35,12 +35,13 @@ class ExpStep(StepDevice):
 
     @staticmethod
     def step(w, up, noise, p):
-        z = p[9] * 2 * w / (p[2] - p[3]) + p[10]
-        slope = jnp.where(up, p[7], -p[8])
-        # A stuck cell has no range, and z is not a number there; its step is 0.
-        z = jnp.clip(jnp.where(p[2] > p[3], slope * z, 0), -87, 88)
-        y = jnp.maximum(1 - jnp.where(up, p[5], p[6]) * jnp.exp(z), 0)
+        exponent = jnp.clip(jnp.where(up, p[7], p[8]) * w, -87, 88)
+        y = jnp.maximum(1 - jnp.where(up, p[5], p[6]) * jnp.exp(exponent), 0)
         return bounded_step(w, up, noise, y, y, p)
 
     def shape_parameters(self, state):
-        return self.a_up, self.a_down, self.gamma_up, self.gamma_down, self.a, self.b
+        # A e^(s gamma z) = c e^(k w).
+        number = lambda x: cellwise(x, state.w)
+        a, b, up, down = (number(x) for x in (self.a, self.b, self.gamma_up, self.gamma_down))
+        scale_up, scale_down = number(self.a_up) * jnp.exp(up * b), number(self.a_down) * jnp.exp(-down * b)
+        return scale_up, scale_down, over_range(state, 2 * up * a), over_range(state, -2 * down * a)

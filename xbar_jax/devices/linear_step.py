@@ -37,8 +37,7 @@ class LinearStep(StepDevice):
 
     @staticmethod
     def step(w, up, noise, p):
-        bound = jnp.where(up, p[2], p[3])
-        y = 1 - jnp.where(up, p[5], p[6]) * jnp.where(bound == 0, 0, w / jnp.where(bound == 0, 1, bound))
+        y = 1 - jnp.where(up, p[5], p[6]) * w
         return bounded_step(w, up, noise, y, jnp.where(p[7] != 0, y, jnp.ones_like(y)), p)
 
     def more_cells(self, cells, draw):
@@ -49,4 +48,10 @@ class LinearStep(StepDevice):
         }
 
     def shape_parameters(self, state):
-        return state.cells["gamma_up"], state.cells["gamma_down"], self.relative_noise
+        c = state.cells
+        return slope(c["gamma_up"], c["upper"]), slope(c["gamma_down"], c["lower"]), self.relative_noise
+
+
+def slope(gamma, bound):
+    """gamma / b, and 0 for a bound of 0."""
+    return jnp.where(bound == 0, 0, jnp.asarray(gamma, bound.dtype) / jnp.where(bound == 0, 1, bound))

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from xbar_jax.devices.step import StepDevice, bounded_step
+from xbar_jax.devices.step import StepDevice, bounded_step, over_range
 from xbar_jax.tree import dataclass, leaf
 
 
@@ -30,12 +30,11 @@ class PiecewiseStep(StepDevice):
 
     @staticmethod
     def step(w, up, noise, p):
-        n = (len(p) - 5) // 2
-        width = p[2] - p[3]
-        t = jnp.where(width > 0, (w - p[3]) / jnp.where(width > 0, width, 1), 0) * (n - 1)
+        n = (len(p) - 6) // 2
+        t = (w - p[3]) * p[5]
         y = jnp.zeros_like(w)
         for k in range(n):
-            y = y + jnp.maximum(1 - jnp.abs(t - k), 0) * jnp.where(up, p[5 + k], p[5 + n + k])
+            y = y + jnp.maximum(1 - jnp.abs(t - k), 0) * jnp.where(up, p[6 + k], p[6 + n + k])
         return bounded_step(w, up, noise, y, y, p)
 
     def shape_parameters(self, state):
@@ -45,4 +44,4 @@ class PiecewiseStep(StepDevice):
                 f"PiecewiseStep: nodes_up and nodes_down must have the same number of nodes, at least 2, "
                 f"got {len(up)} and {len(down)}"
             )
-        return (*up, *down)
+        return (over_range(state, len(up) - 1), *up, *down)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from xbar_jax.devices.linear_step import LinearStep
-from xbar_jax.devices.step import StepDevice, bounded_step
+from xbar_jax.devices.step import StepDevice, bounded_step, over_range
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Scalar
 
@@ -34,13 +34,12 @@ class PowStep(StepDevice):
 
     @staticmethod
     def step(w, up, noise, p):
-        width = p[2] - p[3]
-        om = jnp.where(width > 0, (p[2] - w) / jnp.where(width > 0, width, 1), 1)  # a stuck cell has no width
-        x = jnp.maximum(jnp.where(up, om, 1 - om), jnp.asarray(1e-30, w.dtype))
+        x = jnp.where(up, p[2] - w, w - p[3]) * p[7]
+        x = jnp.maximum(x, jnp.asarray(1e-30, w.dtype))  # 0^gamma through the logarithm
         y = jnp.exp(jnp.log(x) * jnp.where(up, p[5], p[6]))
         return bounded_step(w, up, noise, y, y, p)
 
     more_cells = LinearStep.more_cells
 
     def shape_parameters(self, state):
-        return state.cells["gamma_up"], state.cells["gamma_down"]
+        return state.cells["gamma_up"], state.cells["gamma_down"], over_range(state, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from xbar_jax.devices.linear_step import LinearStep
+from xbar_jax.devices.linear_step import LinearStep, slope
 from xbar_jax.devices.step import StepDevice
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Scalar
@@ -36,11 +36,11 @@ class SoftBounds(StepDevice):
     step = staticmethod(LinearStep.step)
 
     def shape_parameters(self, state):
-        return 1.0, 1.0, self.relative_noise
+        return slope(1, state.cells["upper"]), slope(1, state.cells["lower"]), self.relative_noise
 
 
 def symmetry_point(state):
     """Weight at which an up and a down pulse of a soft-bounds cell cancel; 0 for a cell that does not move."""
     c = state.cells
-    slope = c["step_up"] / c["upper"] - c["step_down"] / c["lower"]
-    return jnp.where(slope == 0, 0, (c["step_up"] - c["step_down"]) / jnp.where(slope == 0, 1, slope))
+    total = c["step_up"] * slope(1, c["upper"]) - c["step_down"] * slope(1, c["lower"])
+    return jnp.where(total == 0, 0, (c["step_up"] - c["step_down"]) / jnp.where(total == 0, 1, total))

@@ -322,6 +322,12 @@ class StepDevice:
         return state.replace(w=_with_slope(state.w, slope, change.astype(state.w.dtype)))
 
 
+def over_range(state: StepState, x: Any) -> Float[Array, "rows cols"]:
+    """x / (b_up - b_down) of each cell; 0 where a cell is stuck and has no range."""
+    width = state.cells["upper"] - state.cells["lower"]
+    return jnp.where(width > 0, jnp.asarray(x, width.dtype) / jnp.where(width > 0, width, 1), 0)
+
+
 @jax.custom_jvp
 def _with_slope(w: Array, slope: Array, change: Array) -> Array:
     return w

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from xbar_jax import random
@@ -174,11 +175,11 @@ def _check(x, d, shape, lr, pulses, bl_max) -> None:
             )
         if not jnp.issubdtype(v.dtype, jnp.floating):
             raise ValueError(f"pulsed_update: {name} must be floating point, got {v.dtype}")
-        if not is_traced(v) and not bool(jnp.isfinite(v).all()):
+        if not is_traced(v) and not np.isfinite(np.asarray(v, np.float64)).all():
             raise ValueError(f"pulsed_update: {name} must be finite")
     if x.shape[0] != d.shape[0]:
         raise ValueError(f"pulsed_update: x and d must have the same batch, got {x.shape[0]} and {d.shape[0]}")
-    if not is_traced(lr) and not bool(jnp.isfinite(jnp.asarray(lr)).all()):
+    if not is_traced(lr) and not np.isfinite(np.asarray(lr, np.float64)).all():
         raise ValueError(f"pulsed_update: lr must be finite, got {lr}")
 
 

@@ -53,7 +53,7 @@ XBAR_FN void pulse_cell(const PulseArguments& a, const CellParameter* parameters
         const uint32_t r = a.row_trains.of(array)[(s * a.words + k) * a.rows + row];
         const uint32_t c = a.col_trains.of(array)[(s * a.words + k) * a.cols + col];
         n += popcount(r & c & kSlotMask);
-        up = (r ^ c) >> 31;
+        if (k == 0) up = (r ^ c) >> 31;
       }
     }
     if (a.only != 0) {

@@ -27,10 +27,11 @@ XBAR_FN F exp(F x) {
   x = clip(x, F{} - 87.0f, F{} + 88.0f);
   F n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // nearest integer
   F r = (x - n * kLn2High) - n * kLn2Low;
-  F p =
-      ((((((r * (1.0f / 5040) + 1.0f / 720) * r + 1.0f / 120) * r + 1.0f / 24) * r + 1.0f / 6) * r + 0.5f) * r + 1.0f) *
-          r +
-      1.0f;
+  // The series to r^7, in an order that keeps the chain of operations short.
+  F t = r * r;
+  F low = (1.0f + r) + t * (0.5f + r * (1.0f / 6));
+  F high = (1.0f / 24 + r * (1.0f / 120)) + t * (1.0f / 720 + r * (1.0f / 5040));
+  F p = low + (t * t) * high;
   return p * float_of(as_uint(to_int(n) + 127) << 23);
 }
 

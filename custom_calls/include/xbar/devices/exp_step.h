@@ -1,4 +1,5 @@
-// The step shrinks exponentially towards the bound: y = max(0, 1 - A e^(+-gamma z)), z = 2 a w / (b+ - b-) + b.
+// The step shrinks exponentially towards the bound: y = max(0, 1 - A e^(+-gamma z)), z = 2 a w / (b+ - b-) + b,
+// which is max(0, 1 - c e^(k w)) with c = A e^(+-gamma b) and k = +-2 gamma a / (b+ - b-).
 #pragma once
 
 #include "xbar/device.h"
@@ -8,13 +9,13 @@ inline namespace XBAR_ISA {
 namespace devices {
 
 struct exp_step {
-  enum { kAUp = kShape, kADown, kGammaUp, kGammaDown, kA, kB };
+  // c and k of each direction.
+  enum { kScaleUp = kShape, kScaleDown, kRateUp, kRateDown };
 
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {
-    F z = p(kA) * 2.0f * w / (p(kUpper) - p(kLower)) + p(kB);
-    F slope = select(up, p(kGammaUp), -p(kGammaDown));
-    F y = maximum(1.0f - select(up, p(kAUp), p(kADown)) * exp(slope * z), F{});
+    F y = 1.0f - select(up, p(kScaleUp), p(kScaleDown)) * exp(select(up, p(kRateUp), p(kRateDown)) * w);
+    y = maximum(y, F{});
     return bounded_step(w, up, noise, y, y, p);
   }
 };

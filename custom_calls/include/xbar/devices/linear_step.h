@@ -9,13 +9,12 @@ inline namespace XBAR_ISA {
 namespace devices {
 
 struct linear_step {
-  // gamma up, gamma down, and 1 where the cycle-to-cycle spread is relative to the step at w, 0 to D.
-  enum { kGammaUp = kShape, kGammaDown, kRelative };
+  // gamma / b of each direction, and 1 where the cycle-to-cycle spread is relative to the step at w, 0 to D.
+  enum { kSlopeUp = kShape, kSlopeDown, kRelative };
 
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {
-    F bound = select(up, p(kUpper), p(kLower));
-    F y = 1.0f - select(up, p(kGammaUp), p(kGammaDown)) * select(bound == 0.0f, F{}, w / bound);
+    F y = 1.0f - select(up, p(kSlopeUp), p(kSlopeDown)) * w;
     return bounded_step(w, up, noise, y, select(p(kRelative) != 0.0f, y, F{} + 1.0f), p);
   }
 };

@@ -8,12 +8,13 @@ inline namespace XBAR_ISA {
 namespace devices {
 
 struct pow_step {
-  enum { kGammaUp = kShape, kGammaDown };
+  // The exponent of each direction, and 1 / (b+ - b-).
+  enum { kGammaUp = kShape, kGammaDown, kInverseRange };
 
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {
-    F om = (p(kUpper) - w) / (p(kUpper) - p(kLower));
-    F x = maximum(select(up, om, 1.0f - om), F{} + 1e-30f);  // 0^gamma through the logarithm
+    F x = select(up, p(kUpper) - w, w - p(kLower)) * p(kInverseRange);
+    x = maximum(x, F{} + 1e-30f);  // 0^gamma through the logarithm
     F y = exp(log(x) * select(up, p(kGammaUp), p(kGammaDown)));
     return bounded_step(w, up, noise, y, y, p);
   }
