@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo test bench selftest board clean
 
 demo: $(VENV)/.demo
 	$(BIN)/xbar-jax demo
@@ -19,6 +19,22 @@ bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/update.py
 	$(BIN)/python benchmarks/overhead.py
 
+# The kernels against stored values, without Python: for each instruction set of this processor, and for a 64-bit ARM
+# board under emulation (apt-get install g++-aarch64-linux-gnu qemu-user).
+CMAKE := $(or $(shell command -v cmake),$(BIN)/cmake)
+
+selftest: | $(CMAKE)
+	$(CMAKE) -S custom_calls -B build/selftest -DXBAR_SELFTEST=ON -DXBAR_LIBRARIES=OFF
+	$(CMAKE) --build build/selftest --target xbar_selftest
+	XBAR_ISA=sse2 build/selftest/xbar_selftest
+	XBAR_ISA=avx2 build/selftest/xbar_selftest
+	env -u XBAR_ISA build/selftest/xbar_selftest
+
+board: | $(CMAKE)
+	$(CMAKE) -S custom_calls -B build/board -DXBAR_SELFTEST=ON -DXBAR_LIBRARIES=OFF \
+	  -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake
+	$(CMAKE) --build build/board --target check
+
 # One stamp per set of extras; a change of pyproject.toml or of the native sources installs again.
 SOURCES := pyproject.toml $(shell find custom_calls -type f)
 
@@ -30,6 +46,9 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, got " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(BIN)/cmake: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet cmake
 
 clean:
 	rm -rf $(VENV) build runs

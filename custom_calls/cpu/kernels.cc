@@ -24,6 +24,7 @@ extern const Kernels table;
 static const Kernels& choose() {
 #if defined(__x86_64__)
   const char* wanted = std::getenv("XBAR_ISA");
+  if (wanted && !*wanted) wanted = nullptr;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   if (wide && (!wanted || !std::strcmp(wanted, "avx512"))) return avx512::table;

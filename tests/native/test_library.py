@@ -139,6 +139,18 @@ def test_every_instruction_set_gives_the_same_numbers():
         assert r["w"] == here["w"] and r["pulses"] == here["pulses"]
 
 
+def test_an_instruction_set_that_does_not_exist_is_an_error():
+    failed = in_new_process(XBAR_ISA="avx1024")
+    assert failed.returncode != 0 and "XBAR_ISA must be one of" in failed.stderr
+
+
+def test_what_is_not_a_number_stays_so():
+    w = jnp.full((1, 40), jnp.nan)
+    counts, keys, origin = jnp.ones((1, 1, 40), jnp.int32), jnp.zeros((1, 2), jnp.uint32), jnp.zeros(2, jnp.uint32)
+    parameters = [jnp.full((1, 1), x) for x in (0.1, 0.1, 1.0, -1.0, 0.3)]
+    assert jnp.isnan(kernels.pulses(w, counts, keys, origin, *parameters, device=xb.devices.ConstantStep)[0]).all()
+
+
 def test_turned_off_it_runs_in_jax_without_a_warning():
     off = json.loads(in_new_process(XBAR_NATIVE="0").stdout)
     on = json.loads(in_new_process().stdout)

@@ -20,6 +20,7 @@ from pathlib import Path
 import jax
 
 # Name of the library -> the platform name under which JAX registers its handlers.
+ISAS = ("", "sse2", "avx2", "avx512")
 PLATFORMS = {"cpu": "cpu", "cuda": "CUDA", "standin": "cpu"}
 
 
@@ -83,9 +84,17 @@ def target(library: str, name: str) -> str:
 
 @functools.cache
 def load(name: str, path: Path | None = None) -> Library:
-    """Loads and registers one library, once; says why not in ``reason``."""
+    """Loads and registers one library, once; says why not in ``reason``.
+
+    Raises:
+      ValueError: XBAR_ISA names no instruction set.
+    """
     if not enabled():
         return Library(name, "turned off by XBAR_NATIVE=0")
+    if os.environ.get("XBAR_ISA", "") not in ISAS:
+        raise ValueError(
+            f"native: XBAR_ISA must be one of {', '.join(filter(None, ISAS))}, got {os.environ['XBAR_ISA']!r}"
+        )
     path = path or Path(str(importlib.resources.files("xbar_jax.native") / f"libxbar_{name}.so"))
     if not path.exists():
         return Library(name, f"not built ({path.name} is not installed)")

@@ -45,10 +45,15 @@ struct PulseCall {
 
   ffi::Error check() {
     Operand o;
+    if (only < -1 || only > 1) return invalid("only must be -1, 0 or 1");
     if (!is(w_in, ffi::DataType::F32) || !o.bind(batch, w_in.dimensions(), 2))
       return invalid("w must be float32 [rows, cols]");
     rows = axis(w_in, 2);
     cols = axis(w_in, 1);
+    if (!is(w_out, ffi::DataType::F32) || axis(w_out, 2) != rows || axis(w_out, 1) != cols ||
+        !is(total, ffi::DataType::S32) || !o.bind(batch, total.dimensions(), 2) || axis(total, 2) != rows ||
+        axis(total, 1) != cols)
+      return invalid("the results must be float32 and int32 [rows, cols]");
     if (!is(keys, ffi::DataType::U32) || !o.bind(batch, keys.dimensions(), 2) || axis(keys, 1) != 2)
       return invalid("keys must be uint32 [samples, 2]");
     samples = axis(keys, 2);
@@ -127,6 +132,8 @@ struct TrainCall {
     lines = axis(thresholds, 1);
     if (!is(slots, ffi::DataType::S32) || !o.bind(batch, slots.dimensions(), 1) || axis(slots, 1) != samples)
       return invalid("slots must be int32 [samples]");
+    if (!is(out, ffi::DataType::U32) || axis(out, 1) != lines || axis(out, 3) != samples)
+      return invalid("the result must be uint32 [samples, words, lines]");
     if (!is(keys, ffi::DataType::U32) || !o.bind(batch, keys.dimensions(), 2) || axis(keys, 1) != 2 ||
         axis(keys, 2) != samples)
       return invalid("keys must be uint32 [samples, 2]");
@@ -171,6 +178,7 @@ struct ReadCall {
     cols = axis(g, 1);
     if (!is(v, ffi::DataType::F32) || !o.bind(batch, v.dimensions(), 1) || axis(v, 1) != rows)
       return invalid("v must be float32 [rows]");
+    if (!is(out, ffi::DataType::F32) || axis(out, 1) != cols) return invalid("the result must be float32 [cols]");
     if (!bind_parameter(batch, std, rows, cols, 0, &p)) return invalid("std must be float32 [rows or 1, cols or 1]");
     if (!is(key, ffi::DataType::U32) || !o.bind(batch, key.dimensions(), 1) || axis(key, 1) != 2)
       return invalid("key must be uint32 [2]");

@@ -107,7 +107,7 @@ XBAR_FN T maximum(T a, T b) {
 }
 template <class T>
 XBAR_FN T clip(T x, T low, T high) {
-  return minimum(maximum(x, low), high);
+  return minimum(high, maximum(low, x));  // in this order what is not a number stays so
 }
 
 }  // namespace XBAR_ISA
