@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import pkgutil
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -25,17 +29,51 @@ def users_settings():
         yield
 
 
-def test_readme_example_runs(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(code.strip().splitlines()) <= 18
-    exec(compile(code, "README.md", "exec"), {})
+def test_readme_examples_run(capsys):
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(first.strip().splitlines()) <= 18
+    exec(compile(first, "README.md", "exec"), {})
     assert "(3, 10)" in capsys.readouterr().out
+    exec(compile(second, "README.md", "exec"), {})
+    std, pulses = capsys.readouterr().out.split()
+    assert float(std) > 0.01 and int(pulses) > 1000
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
     found = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert found.failed == 0
+
+
+def test_the_worked_device_builds_and_agrees(tmp_path):
+    """docs/devices.md as a reader would follow it: both files, the library built, the comparison run."""
+    text = (ROOT / "docs" / "devices.md").read_text()
+    device, compare = re.findall(r"```python\n(.*?)```", text, re.S)
+    (header,) = re.findall(r"```cpp\n(.*?)```", text, re.S)
+    assert len((device + header + compare).splitlines()) < 100
+    sources = tmp_path / "custom_calls"
+    shutil.copytree(ROOT / "custom_calls", sources)
+    (sources / "include/xbar/devices/cubic_step.h").write_text(header)
+    (tmp_path / "cubic_step.py").write_text(device)
+    cmake = shutil.which("cmake") or str(Path(sys.executable).with_name("cmake"))
+    options = [f"-DPython3_EXECUTABLE={sys.executable}", "-DXBAR_CUDA=OFF", "-DXBAR_STANDIN=OFF"]
+    for step in (["-S", str(sources), "-B", str(tmp_path / "build"), *options], ["--build", str(tmp_path / "build")]):
+        done = subprocess.run([cmake, *step], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    program = f"""
+import importlib.resources, pathlib
+importlib.resources.files = lambda package: pathlib.Path({str(tmp_path / "build")!r})
+from cubic_step import CubicStep
+{compare}
+assert "cubic_step" in native.libraries()[0].devices
+assert "xbar_coincidences" in update.lower(state, key).as_text()
+assert float(jnp.abs(fast.w - body.w).max()) < 1e-6 and float(jnp.abs(fast.w - state.w).max()) > 0.05
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"XBAR_ISA": ""}
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True")
 
 
 def test_public_names_have_docstrings():

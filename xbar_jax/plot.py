@@ -57,6 +57,32 @@ def array_map(values: np.ndarray, label: str, title: str) -> Figure:
     return figure
 
 
+def pulse_response(curves: Mapping[str, np.ndarray], n_up: int) -> Figure:
+    """Up/down curves, a panel for each device and a line for each cell.
+
+    Args:
+      curves: name -> [1 + pulses, cells], the weights that ``devices.pulse_response`` gives, cells flattened.
+      n_up: how many of the pulses go up.
+    """
+    columns = min(4, len(curves))
+    rows = -(-len(curves) // columns)
+    figure = Figure(figsize=(2.7 * columns, 2.2 * rows + 0.3), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    for axes, (name, w) in zip(panels.ravel(), curves.items(), strict=False):
+        w = np.asarray(w).reshape(len(w), -1)
+        axes.axvspan(0, n_up, color="C0", alpha=0.06, lw=0)
+        axes.plot(w, lw=0.8, alpha=0.7)
+        axes.plot(w.mean(1), color="k", lw=1.6)
+        axes.set_title(name, fontsize=9)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.25)
+    for axes in panels.ravel()[len(curves) :]:
+        axes.set_visible(False)
+    figure.supxlabel(f"pulses: {n_up} up (shaded), then down", fontsize=9)
+    figure.supylabel("weight", fontsize=9)
+    return figure
+
+
 def save(figure: Figure, file: Path) -> None:
     """Writes a figure as PNG."""
     figure.savefig(file, dpi=140)

@@ -160,6 +160,13 @@ struct PackParameters {
   int64_t row, col;
   int offset, lanes;
   XBAR_FN int64_t count() const { return a.n_parameters; }
+  // A parameter of its own for each cell.
+  XBAR_FN Floats gather(Ints k) const {
+    Floats v{};
+    const int n = lanes < kLanes ? lanes : kLanes;
+    for (int l = 0; l < n; ++l) v[l] = *a.parameters[k[l]].at(a.array, row, col + offset + l);
+    return v;
+  }
   XBAR_FN Floats operator()(int64_t k) const {
     if (k < kStored) return *reinterpret_cast<const Floats*>(b.parameters[k] + offset);
     return load_parameter(a.parameters[k], a.array, row, col + offset, lanes);

@@ -23,6 +23,7 @@ struct OneCell {
     spread = *p[kSpread].at(array, row, col);
   }
   XBAR_FN int64_t count() const { return n; }
+  XBAR_FN float gather(int32_t k) const { return *all[k].at(array, row, col); }
   XBAR_FN float operator()(int64_t k) const {
     return k == kStepUp     ? up
            : k == kStepDown ? down
