@@ -32,18 +32,21 @@ def cell_bits(
       TypeError: ``key`` is not a typed threefry key.
       ValueError: ``row`` and ``col`` differ in shape.
     """
-    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        raise TypeError(f"cell_bits: key must be a typed key from jax.random.key, got {type(key).__name__}")
-    if jax.random.key_impl(key) != "threefry2x32":
-        raise TypeError(f"cell_bits: key must be of implementation threefry2x32, got {jax.random.key_impl(key)}")
+    check_key(key)
     row, col = jnp.asarray(row), jnp.asarray(col)
     if row.shape != col.shape:
         raise ValueError(f"cell_bits: row and col must have equal shapes, got {row.shape} and {col.shape}")
-    words = jax.random.key_data(jax.random.fold_in(key, draw))
-    # threefry_2x32 pairs the first half of its counter with the second.
-    counter = jnp.stack([row.ravel(), col.ravel()]).astype(jnp.uint32).ravel()
-    first, second = jnp.split(threefry_2x32(words, counter), 2)
-    return (first ^ second).reshape(row.shape)
+    words = key_words(jax.random.fold_in(key, draw))
+    first, second = threefry((words[0], words[1]), row, col)
+    return first ^ second
+
+
+def check_key(key: Key[Array, ""]) -> None:
+    """Raises TypeError unless ``key`` is a typed threefry key."""
+    if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        raise TypeError(f"key must be a typed key from jax.random.key, got {type(key).__name__}")
+    if jax.random.key_impl(key) != "threefry2x32":
+        raise TypeError(f"key must be of implementation threefry2x32, got {jax.random.key_impl(key)}")
 
 
 def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, "..."]:
@@ -65,6 +68,7 @@ def threefry(
     Reference: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
     """
     a, b = jnp.broadcast_arrays(jnp.asarray(a, jnp.uint32), jnp.asarray(b, jnp.uint32))
+    # threefry_2x32 pairs the first half of its counter with the second.
     out = threefry_2x32(words, jnp.concatenate([a.ravel(), b.ravel()]))
     first, second = jnp.split(out, 2)
     return first.reshape(a.shape), second.reshape(a.shape)
@@ -92,6 +96,7 @@ def normal_pair(a: Int[Array, "..."], b: Int[Array, "..."]) -> tuple[Float[Array
 
 def key_words(key: Key[Array, "..."]) -> Int[Array, "... 2"]:
     """The two uint32 words of typed threefry keys."""
+    check_key(key)
     return jax.random.key_data(key)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from xbar_jax.devices.step import StepDevice, StepState
+from xbar_jax.devices.step import MINUS, PLUS, PULSES, REFRESH, StepDevice, StepState
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
-_PLUS, _MINUS, _REFRESH = range(3)
+_TRIES = 100  # rounds of a refresh, at most
 
 
 @dataclass(kw_only=True)
@@ -30,7 +30,8 @@ class OneSided:
 
     Args:
       device: of both sides.
-      refresh_at: fraction of a cell's range at which a pair is refreshed; inf: never.
+      refresh_at: fraction of a cell's range at which a pair is refreshed; inf: never. A weight that needs that much of
+        one side is left alone.
 
     Example:
       >>> import jax, xbar_jax as xb
@@ -47,15 +48,15 @@ class OneSided:
     refresh_at: Scalar = leaf(0.9)
 
     @property
-    def dw_min(self) -> Scalar:
-        """Granularity of updates."""
-        return self.device.dw_min
+    def granularity(self) -> Array:
+        """The step that pulsed updates count in."""
+        return self.device.granularity
 
     def init(self, shape, *, key: Key[Array, ""], w=None, row=0, col=0, dtype=jnp.float32) -> OneSidedState:
         """Draws both devices of every cell. ``w``: initial weights, on the side of their sign. As in StepDevice."""
         halves = [
             self.device.init(shape, key=jax.random.fold_in(key, side), row=row, col=col, dtype=dtype)
-            for side in (_PLUS, _MINUS)
+            for side in (PLUS, MINUS)
         ]
         state = OneSidedState(plus=halves[0], minus=halves[1])
         return state if w is None else self.set_weight(state, w)
@@ -70,10 +71,13 @@ class OneSided:
         return low_p - high_m, high_p - low_m
 
     def set_weight(self, state: OneSidedState, w) -> OneSidedState:
-        """Sets the weights exactly: |w| on the side of its sign, the other at its lower bound."""
-        side = lambda s, w: self.device.set_weight(s, self.device.weight_range(s)[0] + jnp.maximum(w, 0))
-        w = jnp.asarray(w, state.plus.w.dtype)
-        return OneSidedState(plus=side(state.plus, w), minus=side(state.minus, -w))
+        """Sets the weights exactly, as far as the bounds go: one side is at its lower bound, the other takes up w."""
+        low_plus, low_minus = (self.device.weight_range(s)[0] for s in (state.plus, state.minus))
+        more = jnp.asarray(w, low_plus.dtype) - (low_plus - low_minus)
+        return OneSidedState(
+            plus=self.device.set_weight(state.plus, low_plus + jnp.maximum(more, 0)),
+            minus=self.device.set_weight(state.minus, low_minus + jnp.maximum(-more, 0)),
+        )
 
     def pulse(
         self, state: OneSidedState, n: Int[Array, "rows cols"], *, key, row=0, col=0, max_pulses=None
@@ -84,7 +88,7 @@ class OneSided:
             s, n, key=jax.random.fold_in(key, side), row=row, col=col, max_pulses=max_pulses
         )
         return OneSidedState(
-            plus=one(state.plus, jnp.maximum(n, 0), _PLUS), minus=one(state.minus, jnp.maximum(-n, 0), _MINUS)
+            plus=one(state.plus, jnp.maximum(n, 0), PLUS), minus=one(state.minus, jnp.maximum(-n, 0), MINUS)
         )
 
     def apply_counts(self, state, counts, *, key, row=0, col=0, max_pulses=None) -> OneSidedState:
@@ -92,32 +96,34 @@ class OneSided:
             s, n, key=jax.random.fold_in(key, side), row=row, col=col, max_pulses=max_pulses
         )
         return OneSidedState(
-            plus=one(state.plus, jnp.maximum(counts, 0), _PLUS), minus=one(state.minus, jnp.maximum(-counts, 0), _MINUS)
+            plus=one(state.plus, jnp.maximum(counts, 0), PLUS), minus=one(state.minus, jnp.maximum(-counts, 0), MINUS)
         )
 
     def apply_trains(self, state, row_trains, col_trains, *, key, row=0, col=0) -> OneSidedState:
         one = lambda s, only, side: self.device.apply_trains(
             s, row_trains, col_trains, key=jax.random.fold_in(key, side), row=row, col=col, only=only
         )
-        return OneSidedState(plus=one(state.plus, 1, _PLUS), minus=one(state.minus, -1, _MINUS))
+        return OneSidedState(plus=one(state.plus, 1, PLUS), minus=one(state.minus, -1, MINUS))
 
     def relax(self, state: OneSidedState, *, key, row=0, col=0) -> OneSidedState:
         """Decay and diffusion of both sides, then a refresh of the pairs that need one."""
         one = lambda s, side: self.device.relax(s, key=jax.random.fold_in(key, side), row=row, col=col)
-        state = OneSidedState(plus=one(state.plus, _PLUS), minus=one(state.minus, _MINUS))
-        return self.refresh(state, key=jax.random.fold_in(key, _REFRESH), row=row, col=col)
+        state = OneSidedState(plus=one(state.plus, PLUS), minus=one(state.minus, MINUS))
+        return self.refresh(state, key=jax.random.fold_in(key, REFRESH), row=row, col=col)
 
     def saturated(self, state: OneSidedState) -> Array:
-        """Where one side of a pair has passed ``refresh_at`` of its range."""
+        """Where one side of a pair has passed ``refresh_at`` of its range, and a refresh would bring it below.
 
-        def past(s):
-            low, high = self.device.weight_range(s)
-            limit = jnp.asarray(self.refresh_at, s.w.dtype)
-            return self.device.weight(s) - low >= limit * (high - low)
-
-        # A side that is stuck has no range and cannot be refreshed.
-        moves = lambda s: s.cells["upper"] > s.cells["lower"]
-        return (past(state.plus) & moves(state.plus)) | (past(state.minus) & moves(state.minus))
+        A weight that needs that much of one side is left alone, and so is a pair of which a side is stuck.
+        """
+        (low_p, high_p), (low_m, high_m) = (self.device.weight_range(s) for s in (state.plus, state.minus))
+        at = jnp.asarray(self.refresh_at, low_p.dtype)
+        past = (self.device.weight(state.plus) >= low_p + at * (high_p - low_p)) | (
+            self.device.weight(state.minus) >= low_m + at * (high_m - low_m)
+        )
+        more = self.weight(state) - (low_p - low_m)
+        fits = jnp.where(more > 0, more < at * (high_p - low_p), -more < at * (high_m - low_m))
+        return past & fits & (high_p > low_p) & (high_m > low_m)
 
     def refresh(self, state: OneSidedState, *, key, row=0, col=0) -> OneSidedState:
         """Resets the saturated pairs and writes their difference again, to within one step of the device.
@@ -140,25 +146,25 @@ def _refreshed(dev: OneSided, state: OneSidedState, key, row, col) -> OneSidedSt
 
     def again(state):
         w = dev.weight(state)
-        keys = [jax.random.fold_in(key, k) for k in range(3)]
-        reset = lambda s, k: dev.device.reset_cells(s, where, key=keys[k], row=row, col=col)
-        clean = OneSidedState(plus=reset(state.plus, _PLUS), minus=reset(state.minus, _MINUS))
-        # Closed loop: one pulse at a time while half a step is missing, on the side that carries the weight.
-        step = jnp.asarray(dev.dw_min, w.dtype)
-        low, high = dev.device.weight_range(state.plus)
-        limit = jnp.ceil(4 * jnp.max((high - low) / step)).astype(jnp.int32)
+        reset = lambda s, side: dev.device.reset_cells(s, where, key=jax.random.fold_in(key, side), row=row, col=col)
+        clean = OneSidedState(plus=reset(state.plus, PLUS), minus=reset(state.minus, MINUS))
+        # Closed loop, to within one step or one step's noise: half of what is missing at a time, so that cells of
+        # large step do not overshoot.
+        unit = dev.granularity * jnp.maximum(1, jnp.mean(jnp.asarray(dev.device.dw_min_std)))
+        folded = jax.random.fold_in(key, PULSES)
 
         def missing(s):
-            n = jnp.where(where, jnp.round((w - dev.weight(s)) / step), 0).astype(jnp.int32)
-            return jnp.where(jnp.sign(n) == jnp.sign(w).astype(jnp.int32), jnp.sign(n), 0)
+            steps = jnp.where(where, (w - dev.weight(s)) / unit.astype(w.dtype), 0)
+            n = jnp.sign(steps) * jnp.ceil(jnp.abs(steps) / 2)
+            return jnp.where(jnp.abs(steps) > 0.5, n, 0).astype(jnp.int32)
 
         def go_on(carry):
             s, k = carry
-            return jnp.any(missing(s) != 0) & (k < limit)
+            return jnp.any(missing(s) != 0) & (k < _TRIES)
 
         def pulse(carry):
             s, k = carry
-            return dev.pulse(s, missing(s), key=jax.random.fold_in(keys[2], k), row=row, col=col), k + 1
+            return dev.pulse(s, missing(s), key=jax.random.fold_in(folded, k), row=row, col=col), k + 1
 
         return jax.lax.while_loop(go_on, pulse, (clean, jnp.int32(0)))[0]
 

@@ -35,7 +35,7 @@ class PowStep(StepDevice):
     @staticmethod
     def step(w, up, noise, p):
         x = jnp.where(up, p[2] - w, w - p[3]) * p[7]
-        x = jnp.maximum(x, jnp.asarray(1e-30, w.dtype))  # 0^gamma through the logarithm
+        x = jnp.maximum(x, max(1e-30, float(jnp.finfo(w.dtype).tiny)))  # 0^gamma through the logarithm
         y = jnp.exp(jnp.log(x) * jnp.where(up, p[5], p[6]))
         return bounded_step(w, up, noise, y, y, p)
 

@@ -54,7 +54,7 @@ def trains(
         first, second = random.threefry((key[0], key[1]), index[None, :], pair)
         draws = jnp.stack([first, second], axis=1).reshape(2 * pairs, n)[: _words * SLOTS] >> 2
         level = jnp.abs(threshold).astype(jnp.uint32)
-        hit = (draws < level[None, :]) & (jnp.arange(_words * SLOTS)[:, None] < used)
+        hit = (draws < level[None, :]) & (jnp.arange(_words * SLOTS, dtype=jnp.int32)[:, None] < used)
         bits = hit.reshape(_words, SLOTS, n).astype(jnp.uint32) << jnp.arange(SLOTS, dtype=jnp.uint32)[None, :, None]
         sign = jnp.where(threshold < 0, jnp.uint32(1 << 31), jnp.uint32(0))
         return bits.sum(axis=1, dtype=jnp.uint32) | sign[None, :]

@@ -25,8 +25,8 @@ _DRAWS = {
          "gamma_up", "gamma_down")
     )
 }  # fmt: skip
-# Parts of the key given to a function that changes the state.
-PULSES, LINES, WRITE, DIFFUSION, RESET = range(5)
+# Parts of the key given to a function that changes the state. No two uses of a key share one.
+PULSES, LINES, WRITE, DIFFUSION, RESET, PLUS, MINUS, REFRESH = range(8)
 
 
 @dataclass(kw_only=True)
@@ -56,7 +56,9 @@ class StepDevice:
 
         D = dw_min (1 + dw_min_dtod n)   or   dw_min exp(dw_min_dtod n),
         u = up_down + up_down_dtod n,    D_up = D (1 + u),    D_down = D (1 - u),
-        b_up = w_max (1 + w_max_dtod n),    b_down = w_min (1 + w_min_dtod n).
+        b_up = w_max (1 + w_max_dtod n),    b_down = w_min (1 + w_min_dtod n),
+
+    the larger of the two being the upper bound where spread makes them cross.
 
     Args:
       dw_min: mean size of one step, in units of the weight; also the granularity of pulsed updates.
@@ -114,6 +116,11 @@ class StepDevice:
         up, down = (w_max - w_min) / n_up, (w_max - w_min) / n_down
         return cls(dw_min=(up + down) / 2, up_down=(up - down) / (up + down), w_min=w_min, w_max=w_max, **others)
 
+    @property
+    def granularity(self) -> Array:
+        """The step that pulsed updates count in: dw_min, its mean where it is given for each cell."""
+        return jnp.mean(jnp.asarray(self.dw_min, jnp.result_type(float)))
+
     # What one pulse does; a device overrides these.
 
     @staticmethod
@@ -167,20 +174,21 @@ class StepDevice:
         else:
             size = spread("dw_min", self.dw_min_dtod)
         u = jnp.clip(number(self.up_down) + number(self.up_down_dtod) * draw("up_down"), -1, 1)
+        bounds = spread("w_max", self.w_max_dtod), spread("w_min", self.w_min_dtod)
         cells = {
             "step_up": size * (1 + u),
             "step_down": size * (1 - u),
-            "upper": spread("w_max", self.w_max_dtod),
-            "lower": spread("w_min", self.w_min_dtod),
+            "upper": jnp.maximum(*bounds),
+            "lower": jnp.minimum(*bounds),
             "lifetime": spread("lifetime", self.lifetime_dtod),
             "diffusion": spread("diffusion", self.diffusion_dtod),
             "reset": spread("reset", self.reset_dtod),
         }
         uniform = lambda name: (
-            (random.cell_bits(key, *index, _DRAWS[name]) >> 8).astype(dtype) * jnp.asarray(2.0**-24, dtype)
+            (random.cell_bits(key, *index, _DRAWS[name]) >> 8).astype(jnp.float32) * jnp.float32(2**-24)
         )
-        stuck = uniform("corrupt") < number(self.corrupt_devices_prob)
-        at = cells["lower"] + uniform("stuck") * (cells["upper"] - cells["lower"])
+        stuck = uniform("corrupt") < jnp.asarray(self.corrupt_devices_prob, jnp.float32)
+        at = cells["lower"] + uniform("stuck").astype(dtype) * (cells["upper"] - cells["lower"])
         for name, value in {"step_up": 0.0, "step_down": 0.0, "upper": at, "lower": at}.items():
             cells[name] = jnp.where(stuck, jnp.asarray(value, dtype), cells[name])
         zero = jnp.zeros(shape, dtype)
@@ -285,16 +293,21 @@ class StepDevice:
 
         b is ``decay_to``. :func:`xbar_jax.pulsed_update` calls it once.
         """
-        lower, upper, life = state.cells["lower"], state.cells["upper"], state.cells["lifetime"]
-        keep = jnp.where(life > 0, 1 - 1 / jnp.where(life > 0, life, 1), 1)
-        b = cellwise(self.decay_to, state.w)
-        w = jnp.where(life > 0, jnp.clip((state.w - b) * keep + b, lower, upper), state.w)
+        lower, upper = state.cells["lower"], state.cells["upper"]
+
+        def decay(w):
+            life = state.cells["lifetime"]
+            keep = 1 - 1 / jnp.where(life > 0, life, 1)
+            b = cellwise(self.decay_to, w)
+            return jnp.where(life > 0, jnp.clip((w - b) * keep + b, lower, upper), w)
 
         def diffuse(w):
             index = random.array_index(w.shape, row, col)
             noise = random.cell_normal(jax.random.fold_in(key, DIFFUSION), *index, 0, w.dtype)
             return jnp.clip(w + state.cells["diffusion"] * noise, lower, upper)
 
+        # What is off costs nothing, unless vmap runs over the very number that turns it on.
+        w = jax.lax.cond(jnp.any(jnp.asarray(self.lifetime) != 0), decay, lambda w: w, state.w)
         w = jax.lax.cond(jnp.any(jnp.asarray(self.diffusion) != 0), diffuse, lambda w: w, w)
         return state.replace(w=w)
 

@@ -156,7 +156,7 @@ def pulsed_update(
     x, d = (jnp.asarray(v) for v in (x, d))
     _check(x, d, shape, lr, pulses, bl_max)
     dtype = jax.eval_shape(dev.weight, state).dtype
-    work = jnp.promote_types(dtype, jnp.float32)
+    work = jnp.float64 if dtype == jnp.float64 else jnp.float32
     update = _updated(pulses, bl_max, bl_management, update_management)
     return update(
         dev, state, x.astype(work), d.astype(work), jnp.asarray(lr, work), key, jnp.asarray(row), jnp.asarray(col)
@@ -166,8 +166,8 @@ def pulsed_update(
 def _check(x, d, shape, lr, pulses, bl_max) -> None:
     if pulses not in _KINDS:
         raise ValueError(f"pulsed_update: pulses must be one of {', '.join(_KINDS)}, got {pulses!r}")
-    if not isinstance(bl_max, int) or bl_max < 1:
-        raise ValueError(f"pulsed_update: bl_max must be an integer of at least 1, got {bl_max!r}")
+    if not isinstance(bl_max, int) or not 1 <= bl_max < 2**15:
+        raise ValueError(f"pulsed_update: bl_max must be an integer from 1 to {2**15 - 1}, got {bl_max!r}")
     for name, v, n, axis in (("x", x, shape[0], "rows"), ("d", d, shape[1], "cols")):
         if v.ndim != 2 or v.shape[1] != n:
             raise ValueError(
@@ -192,7 +192,7 @@ def _updated(pulses: str, bl_max: int, bl_management: bool, update_management: b
             x,
             d,
             lr=lr,
-            dw_min=dev.dw_min,
+            dw_min=dev.granularity,
             bl_max=bl_max,
             bl_management=bl_management,
             update_management=update_management,
@@ -226,12 +226,13 @@ def _stochastic(dev, state, sent: Lines, key, bl_max, row, col):
 
 def _counted(dev, state, sent: Lines, key, pulses, bl_max, row, col):
     counts_of = mean_counts if pulses == "mean_count" else implicit_counts
+    folded = jax.random.fold_in(key, LINES)
 
     def sample(state, xs):
         p, q, slots, s = xs
         counts = counts_of(p, q, slots)
         return dev.apply_counts(
-            state, counts[None], key=jax.random.fold_in(key, s), row=row, col=col, max_pulses=bl_max
+            state, counts[None], key=jax.random.fold_in(folded, s), row=row, col=col, max_pulses=bl_max
         ), None
 
     return lax.scan(sample, state, (*sent, jnp.arange(sent.slots.shape[0])))[0]

@@ -139,8 +139,8 @@ def available(library: str, name: str, device: str | None) -> bool:
     if lib.reason is None:
         return name in lib.targets and (device is None or device in lib.devices)
     wanted = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}.get(jax.default_backend())
+    if wanted == library and required():
+        raise RuntimeError(f"native: XBAR_REQUIRE_NATIVE=1, but the {library} library is {lib.reason}")
     if wanted == library and enabled():
-        if required():
-            raise RuntimeError(f"native: XBAR_REQUIRE_NATIVE=1, but the {library} library is {lib.reason}")
         _warn(lib.reason)
     return False
