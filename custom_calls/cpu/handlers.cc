@@ -30,6 +30,7 @@ static ffi::Error run(ffi::ThreadPool& pool, PulseCall& call, std::string_view d
   if (error.failure()) return error;
   const PulseKernel* kernel = kernels().find(device);
   if (!kernel) return invalid("no kernel for device " + std::string(device));
+  if (static_cast<int64_t>(call.parameters.size()) < kernel->parameters) return too_few(device, kernel->parameters);
   for (int64_t outer = 0; outer < call.batch.outer; ++outer) {
     CellParameter parameters[kMaxParameters];
     const PulseArguments a = call.at(outer, parameters);

@@ -13,7 +13,7 @@ inline namespace XBAR_ISA {
 
 namespace {
 const PulseKernel kPulseKernels[] = {
-#define XBAR_KERNEL(device) {#device, run_pulses<devices::device>},
+#define XBAR_KERNEL(device) {#device, devices::device::kParameters, run_pulses<devices::device>},
     XBAR_DEVICES(XBAR_KERNEL)
 #undef XBAR_KERNEL
 };

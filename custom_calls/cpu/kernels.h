@@ -9,6 +9,7 @@ namespace xbar {
 
 struct PulseKernel {
   const char* device;
+  int64_t parameters;  // at least
   void (*run)(const PulseArguments&, const CellParameter*, int64_t array, int64_t first_row, int64_t last_row);
 };
 

@@ -18,8 +18,8 @@ inline namespace XBAR_ISA {
 constexpr int kColumns = 128;  // columns of one block
 constexpr int kPulses = 32;    // pulses of one round
 constexpr int kPairs = kPulses / 2;
-constexpr int kGroup = 2;   // registers of cells whose chains of pulses run side by side
-constexpr int kStored = 12; // parameters that are kept beside the weights
+constexpr int kGroup = 2;    // registers of cells whose chains of pulses run side by side
+constexpr int kStored = 12;  // parameters that are kept beside the weights
 
 template <class V, class T>
 XBAR_FN V load(const T* ptr, int lanes) {

@@ -51,7 +51,8 @@ static ffi::Error launch_pulses(const PulseCall& call, Stream stream) {
 }
 
 template <class Device>
-static ffi::Error launch_pulses(const PulseCall& call, Stream stream) {
+static ffi::Error launch_pulses(const PulseCall& call, std::string_view device, Stream stream) {
+  if (static_cast<int>(call.parameters.size()) < Device::kParameters) return too_few(device, Device::kParameters);
   if (call.parameters.size() <= 16) return launch_pulses<Device, 16>(call, stream);
   if (call.parameters.size() <= 128) return launch_pulses<Device, 128>(call, stream);
   return launch_pulses<Device, kMaxParameters>(call, stream);
@@ -61,7 +62,7 @@ static ffi::Error run(PulseCall& call, std::string_view device, Stream stream) {
   const ffi::Error error = call.check();
   if (error.failure()) return error;
 #define XBAR_KERNEL(name) \
-  if (device == #name) return launch_pulses<devices::name>(call, stream);
+  if (device == #name) return launch_pulses<devices::name>(call, device, stream);
   XBAR_DEVICES(XBAR_KERNEL)
 #undef XBAR_KERNEL
   return invalid("no kernel for device " + std::string(device));

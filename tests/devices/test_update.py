@@ -417,6 +417,18 @@ def test_derivative_of_a_constant_step(pulses):
     np.testing.assert_allclose(cells["lower"], np.where(stays & (w < 0), c, 0), rtol=1e-6)
 
 
+def test_derivative_with_a_step_for_each_cell():
+    # pulses are counted in the mean step, so a cell moves by -lr x d times its own step over the mean
+    rng = np.random.default_rng(6)
+    x, d, c = (rng.normal(size=s).astype(np.float32) for s in ((3, ROWS), (3, COLS), (ROWS, COLS)))
+    step = D * rng.uniform(0.5, 1.5, (ROWS, COLS)).astype(np.float32)
+    dev = ideal(jnp.asarray(step))
+    *_, gx, _, glr = grads(dev, init(dev), c, x, d, 0.02)
+    weighted = c * step / step.mean()
+    np.testing.assert_allclose(gx, -0.02 * d @ weighted.T, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(glr, -(weighted * (x.T @ d)).sum(), rtol=1e-4)
+
+
 def bounds(b):
     cells = zero_state().cells
     return cells | {"upper": jnp.full_like(cells["upper"], b), "lower": jnp.full_like(cells["lower"], -b)}
@@ -456,8 +468,8 @@ def test_derivative_of_the_state_follows_the_pulses():
         ({"d": jnp.full((1, 2), jnp.inf)}, ValueError, "pulsed_update: d must be finite"),
         ({"lr": np.nan}, ValueError, "pulsed_update: lr must be finite, got nan"),
         ({"pulses": "mean"}, ValueError, "pulsed_update: pulses must be one of stochastic, mean_count, deterministic"),
-        ({"bl_max": 0}, ValueError, "pulsed_update: bl_max must be an integer of at least 1, got 0"),
-        ({"bl_max": 10.0}, ValueError, "pulsed_update: bl_max must be an integer of at least 1, got 10.0"),
+        ({"bl_max": 0}, ValueError, "pulsed_update: bl_max must be an integer .* 1.*, got 0"),
+        ({"bl_max": 10.0}, ValueError, "pulsed_update: bl_max must be an integer .* 1.*, got 10.0"),
         ({"key": np.zeros(2, np.uint32)}, TypeError, "key must be a typed key"),
         ({"key": jax.random.key(0, impl="rbg")}, TypeError, "key must be of implementation threefry2x32, got rbg"),
     ],

@@ -208,6 +208,8 @@ def test_a_bad_operand_is_an_error_that_names_it():
         call(*ok, *parameters[:4], jnp.ones((3, 1)))
     with pytest.raises(Exception, match="at least 5 parameters"):
         call(*ok, *parameters[:4])
+    with pytest.raises(Exception, match="exp_step takes at least 9 parameters"):
+        call(*ok, *parameters, device="exp_step")
     with pytest.raises(Exception, match="no kernel for device unknown"):
         call(*ok, *parameters, device="unknown")
 

@@ -8,7 +8,7 @@ from xbar_jax.devices.one_sided import OneSided, OneSidedState
 from xbar_jax.devices.piecewise_step import PiecewiseStep
 from xbar_jax.devices.pow_step import PowStep
 from xbar_jax.devices.presets import presets
-from xbar_jax.devices.response import pulse_response
+from xbar_jax.devices.response import pulse_response, saturating_exponential, saturating_exponential_inverse
 from xbar_jax.devices.soft_bounds import SoftBounds, symmetry_point
 from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
 from xbar_jax.devices.step import StepDevice, StepState
@@ -31,5 +31,7 @@ __all__ = [
     "presets",
     "pulse_response",
     "pulsed_update",
+    "saturating_exponential",
+    "saturating_exponential_inverse",
     "symmetry_point",
 ]

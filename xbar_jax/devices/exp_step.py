@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 
 from xbar_jax.devices.step import StepDevice, bounded_step, cellwise, over_range
@@ -35,7 +37,8 @@ class ExpStep(StepDevice):
 
     @staticmethod
     def step(w, up, noise, p):
-        exponent = jnp.clip(jnp.where(up, p[7], p[8]) * w, -87, 88)
+        limit = min(88.0, math.log(float(jnp.finfo(w.dtype).max)))
+        exponent = jnp.clip(jnp.where(up, p[7], p[8]) * w, -87, limit)
         y = jnp.maximum(1 - jnp.where(up, p[5], p[6]) * jnp.exp(exponent), 0)
         return bounded_step(w, up, noise, y, y, p)
 

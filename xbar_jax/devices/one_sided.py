@@ -9,7 +9,7 @@ from xbar_jax.devices.step import MINUS, PLUS, PULSES, REFRESH, StepDevice, Step
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
-_TRIES = 100  # rounds of a refresh, at most
+_TRIES, _BURST = 200, 1000  # rounds of a refresh, and pulses of one round, at most
 
 
 @dataclass(kw_only=True)
@@ -148,15 +148,19 @@ def _refreshed(dev: OneSided, state: OneSidedState, key, row, col) -> OneSidedSt
         w = dev.weight(state)
         reset = lambda s, side: dev.device.reset_cells(s, where, key=jax.random.fold_in(key, side), row=row, col=col)
         clean = OneSidedState(plus=reset(state.plus, PLUS), minus=reset(state.minus, MINUS))
-        # Closed loop, to within one step or one step's noise: half of what is missing at a time, so that cells of
-        # large step do not overshoot.
-        unit = dev.granularity * jnp.maximum(1, jnp.mean(jnp.asarray(dev.device.dw_min_std)))
+        # Closed loop: a pulse falls where it brings the weight nearer, several at once where a cell is many of its
+        # present steps away (half of what is missing, so that none overshoots by its spread or its curve).
         folded = jax.random.fold_in(key, PULSES)
+        unit = dev.granularity.astype(w.dtype)
+        step = lambda s: dev.device.next_step(s, jnp.ones(w.shape, bool))
 
         def missing(s):
-            steps = jnp.where(where, (w - dev.weight(s)) / unit.astype(w.dtype), 0)
-            n = jnp.sign(steps) * jnp.ceil(jnp.abs(steps) / 2)
-            return jnp.where(jnp.abs(steps) > 0.5, n, 0).astype(jnp.int32)
+            error = jnp.where(where, w - dev.weight(s), 0)
+            size = jnp.where(error > 0, step(s.plus), step(s.minus))
+            ratio = jnp.abs(error) / jnp.where(size > 0, size, 1)
+            n = jnp.maximum(jnp.floor(ratio / 2), 1)
+            n = jnp.where((jnp.abs(error) > jnp.maximum(size, unit) / 2) & (size > 0), jnp.sign(error) * n, 0)
+            return jnp.clip(n, -_BURST, _BURST).astype(jnp.int32)
 
         def go_on(carry):
             s, k = carry

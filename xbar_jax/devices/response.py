@@ -47,3 +47,62 @@ def _response(dev, state, n, key, row, col):
 
     first = dev.weight(state)
     return jnp.concatenate([first[None], jax.lax.scan(one, state, (n, jnp.arange(n.shape[0])))[1]])
+
+
+def saturating_exponential(
+    pulses: Float[Array, "..."], *, g_min: Scalar, g_max: Scalar, max_pulses: Scalar, a: Scalar
+) -> Float[Array, "..."]:
+    """The read-out that potentiation data are fitted with.
+
+        G(P) = G_min + B (1 - e^(-P/A)),    B = (G_max - G_min)/(1 - e^(-P_max/A)).
+
+    Args:
+      pulses: P, from 0 to ``max_pulses``.
+      g_min, g_max: conductance at 0 and at ``max_pulses``, S.
+      max_pulses: P_max.
+      a: A, the curvature in pulses; +-inf is the linear limit, negative curves the other way.
+
+    Example:
+      >>> import jax.numpy as jnp, xbar_jax as xb
+      >>> g = xb.devices.saturating_exponential(jnp.array([0.0, 50.0, 100.0]), g_min=1.0, g_max=3.0, max_pulses=100, a=jnp.inf)
+      >>> print(g)
+      [1. 2. 3.]
+
+    Reference: Chen et al., "NeuroSim+", IEDM 2017.
+    """
+    p, a, full = (jnp.asarray(x, jnp.result_type(float)) for x in (pulses, a, max_pulses))
+    rate = _rate(a)
+    return g_min + (g_max - g_min) * _rise(p * rate, full * rate, p / full)
+
+
+def saturating_exponential_inverse(
+    g: Float[Array, "..."], *, g_min: Scalar, g_max: Scalar, max_pulses: Scalar, a: Scalar
+) -> Float[Array, "..."]:
+    """Pulses from G_min to the conductance ``g``, between 0 and ``max_pulses``.
+
+        P = -A ln(1 - y (1 - e^(-P_max/A))),    y = (g - G_min)/(G_max - G_min).
+
+    Arguments as in :func:`saturating_exponential`.
+    """
+    g, a, full = (jnp.asarray(x, jnp.result_type(float)) for x in (g, a, max_pulses))
+    y = jnp.clip((g - g_min) / (g_max - g_min), 0, 1)
+    rate = _rate(a)
+    v = full * jnp.abs(rate)
+    # A negative A is a positive one seen from the other end.
+    y_up = jnp.where(rate < 0, 1 - y, y)
+    safe = jnp.where(rate == 0, 1, jnp.abs(rate))
+    p = -jnp.log1p(jnp.maximum(y_up * jnp.expm1(-v), -1)) / safe
+    p = jnp.where(rate == 0, y_up * full, jnp.minimum(p, full))
+    return jnp.where(rate < 0, full - p, p)
+
+
+def _rate(a: Array) -> Array:
+    return jnp.where(jnp.isinf(a), 0, 1 / jnp.where(jnp.isinf(a), 1, a))
+
+
+def _rise(u: Array, v: Array, linear: Array) -> Array:
+    """(1 - e^-u)/(1 - e^-v), of which neither part overflows; ``linear`` where v is 0."""
+    size, part = jnp.where(v == 0, 1, jnp.abs(v)), jnp.where(v > 0, u, -u)
+    up = jnp.expm1(-part) / jnp.expm1(-size)
+    down = jnp.exp(part - size) * up
+    return jnp.where(v == 0, linear, jnp.where(v > 0, up, down))

@@ -324,14 +324,17 @@ class StepDevice:
             w=jnp.where(where, w, state.w), offset=jnp.where(where, self.fixed_offset(state), state.offset)
         )
 
+    def next_step(self, state: StepState, up: Array) -> Float[Array, "rows cols"]:
+        """|dw| of the next pulse without noise, up where ``up`` holds."""
+        return jnp.abs(self.step(state.w, up, jnp.zeros_like(state.w), self.parameters(state)) - state.w)
+
     def surrogate(self, state: StepState, change: Float[Array, "rows cols"]) -> StepState:
         """``state``, whose weight also has the derivative slope * d(change).
 
-        slope is |dw| of one noise-free pulse in the direction of ``change``, over ``dw_min``: as if each
+        slope is |dw| of one noise-free pulse in the direction of ``change``, over the granularity: as if each
         pulse in expectation moved the cell by its local step. Costs nothing unless it is differentiated.
         """
-        step = self.step(state.w, change > 0, jnp.zeros_like(state.w), self.parameters(state))
-        slope = jnp.abs(step - state.w) / cellwise(self.dw_min, state.w)
+        slope = self.next_step(state, change > 0) / self.granularity.astype(state.w.dtype)
         return state.replace(w=_with_slope(state.w, slope, change.astype(state.w.dtype)))
 
 

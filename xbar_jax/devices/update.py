@@ -47,7 +47,7 @@ def lines(
 
     With X = max|x_i|, E = max|d_j| of the sample and k = |lr| X E / dw_min:
 
-        BL = min(ceil k, bl_max) with bl_management, else bl_max; 0 where k = 0,
+        BL = min(ceil k, bl_max) with bl_management, else bl_max; 0 where k = 0 or is not a number,
         p_i = min(1, B |x_i|), q_j = min(1, A |d_j|), A = B = sqrt(|lr|/(dw_min BL)),
 
     and with update_management A *= sqrt(X/E*), B *= sqrt(E*/X), E* = E min(1, bl_max/k), so that both kinds

@@ -4,9 +4,9 @@
 //
 //   template <class F, class M, class P> static F step(F w, M up, F noise, const P& p);
 //
-// the weight after one pulse, up where `up` holds and down elsewhere; `noise` is a standard normal number.
-// p(k) is parameter k of the cell, p.gather(k) one whose number differs from cell to cell. The first five mean the same
-// for every device; how many follow is free.
+// and kParameters, the least number of parameters it takes. step gives the weight after one pulse, up where `up` holds
+// and down elsewhere; `noise` is a standard normal number. p(k) is parameter k of the cell, p.gather(k) one whose
+// number differs from cell to cell. The first five mean the same for every device; how many follow is free.
 #pragma once
 
 #include "xbar/math.h"

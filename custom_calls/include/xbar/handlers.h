@@ -18,6 +18,11 @@ inline bool is(const Buffer& b, ffi::DataType type) { return b.element_type() ==
 
 inline int64_t axis(const Buffer& b, int from_the_end) { return b.dimensions()[b.dimensions().size() - from_the_end]; }
 
+inline ffi::Error too_few(std::string_view device, int64_t least) {
+  return invalid(std::string(device) + " takes at least " + std::to_string(least) +
+                 " parameters: the library and the Python package are not of the same version");
+}
+
 // Pulses on every array of a batch; trains, or counts with row_trains null.
 struct PulseCall {
   Batch batch;

@@ -8,6 +8,8 @@ inline namespace XBAR_ISA {
 namespace devices {
 
 struct constant_step {
+  enum { kParameters = kShape };
+
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {
     F one = F{} + 1.0f;

@@ -10,7 +10,7 @@ namespace devices {
 
 struct exp_step {
   // c and k of each direction.
-  enum { kScaleUp = kShape, kScaleDown, kRateUp, kRateDown };
+  enum { kScaleUp = kShape, kScaleDown, kRateUp, kRateDown, kParameters };
 
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {

@@ -10,7 +10,7 @@ namespace devices {
 
 struct linear_step {
   // gamma / b of each direction, and 1 where the cycle-to-cycle spread is relative to the step at w, 0 to D.
-  enum { kSlopeUp = kShape, kSlopeDown, kRelative };
+  enum { kSlopeUp = kShape, kSlopeDown, kRelative, kParameters };
 
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {

@@ -9,7 +9,7 @@ namespace devices {
 
 struct piecewise_step {
   // (nodes - 1) / (b+ - b-); then the nodes of an up pulse, and as many of a down pulse.
-  enum { kDensity = kShape, kNodes };
+  enum { kDensity = kShape, kNodes, kParameters = kNodes + 4 };
 
   template <class F>
   XBAR_FN static F hat(F t, F k) {

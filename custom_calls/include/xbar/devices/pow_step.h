@@ -9,7 +9,7 @@ namespace devices {
 
 struct pow_step {
   // The exponent of each direction, and 1 / (b+ - b-).
-  enum { kGammaUp = kShape, kGammaDown, kInverseRange };
+  enum { kGammaUp = kShape, kGammaDown, kInverseRange, kParameters };
 
   template <class F, class M, class P>
   XBAR_FN static F step(F w, M up, F noise, const P& p) {
