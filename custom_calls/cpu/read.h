@@ -14,7 +14,7 @@ inline void run_read(const ReadArguments& a, int64_t array, int64_t first, int64
   const Words index = lane_index();
   for (int64_t col = first; col < last; col += kLanes) {
     const int lanes = static_cast<int>(last - col < kLanes ? last - col : kLanes);
-    Floats sum{};
+    Floats sum{}, part{};
     for (int64_t row = 0; row < a.rows; ++row) {
       const Floats std = load_parameter(a.std, array, row, col, lanes);
       Words x = Words{} + (origin[0] + static_cast<uint32_t>(row)),
@@ -22,9 +22,13 @@ inline void run_read(const ReadArguments& a, int64_t array, int64_t first, int64
       threefry(Words{} + key[0], Words{} + key[1], x, y);
       Floats noise, unused;
       normal_pair(x, y, &noise, &unused);
-      sum = sum + v[row] * (load<Floats>(g + row * a.cols + col, lanes) + std * noise);
+      part = part + v[row] * (load<Floats>(g + row * a.cols + col, lanes) + std * noise);
+      if (row % kReadBlock == kReadBlock - 1) {
+        sum = sum + part;
+        part = Floats{};
+      }
     }
-    store(a.i.of(array) + col, sum, lanes);
+    store(a.i.of(array) + col, sum + part, lanes);
   }
 }
 

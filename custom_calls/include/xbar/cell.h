@@ -105,15 +105,19 @@ XBAR_FN void read_column(const ReadArguments& a, int64_t item) {
   const int64_t col = item % a.cols, array = item / a.cols;
   const uint32_t *origin = a.origin.of(array), *key = a.key.of(array);
   const float *g = a.g.of(array), *v = a.v.of(array);
-  float sum = 0;
+  float sum = 0, part = 0;
   for (int64_t row = 0; row < a.rows; ++row) {
     uint32_t x = origin[0] + static_cast<uint32_t>(row), y = origin[1] + static_cast<uint32_t>(col);
     threefry(key[0], key[1], x, y);
     float noise, unused;
     normal_pair(x, y, &noise, &unused);
-    sum = sum + v[row] * (g[row * a.cols + col] + *a.std.at(array, row, col) * noise);
+    part = part + v[row] * (g[row * a.cols + col] + *a.std.at(array, row, col) * noise);
+    if (row % kReadBlock == kReadBlock - 1) {
+      sum = sum + part;
+      part = 0;
+    }
   }
-  a.i.of(array)[col] = sum;
+  a.i.of(array)[col] = sum + part;
 }
 
 }  // namespace XBAR_ISA

@@ -57,7 +57,9 @@ struct TrainArguments {
 };
 
 // A noisy matrix-vector read: i[j] = sum over i of v[i] (g[i, j] + std[i, j] n[i, j]), n the first number of the
-// cell's pair under the key, summed row after row.
+// cell's pair under the key, summed in blocks of rows so that rounding does not grow with their number.
+constexpr int kReadBlock = 32;
+
 struct ReadArguments {
   int64_t arrays, rows, cols;
   Arrays<const float> g;          // [rows, cols]
