@@ -209,6 +209,18 @@ def test_noisy_read_for_in_axes(form, axes):
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-9)  # of sums of about 5e-4
 
 
+def test_noise_of_a_read_has_the_variance_and_the_independence_of_its_cells():
+    # var i_j = sum_i v_i^2 std_i^2, columns independent; 1e5 reads.
+    g, v, std = jnp.full((3, 2), 1e-5), jnp.array([0.1, -0.2, 0.3]), jnp.array([[1e-6], [2e-6], [3e-6]])
+    std = jnp.broadcast_to(std, (3, 2))
+    keys = jax.random.split(jax.random.key(0), 100_000)
+    i = np.asarray(jax.jit(jax.vmap(lambda k: xb.devices.noisy_read(g, v, std, key=k)))(keys), np.float64)
+    np.testing.assert_allclose(i.mean(0), 2e-6, atol=5 * 1e-6 / 316)
+    want = np.sqrt(np.sum((np.asarray(v)[:, None] * np.asarray(std)) ** 2, axis=0))
+    np.testing.assert_allclose(i.std(0), want, rtol=0.01)
+    assert abs(np.corrcoef(i.T)[0, 1]) < 0.016  # five standard errors
+
+
 def test_under_jit_scan_vmap_grad_and_donation():
     dev = D.SoftBounds()
     x, d = inputs(6, 20, 4)

@@ -266,7 +266,7 @@ def update(k):
     s = jax.vmap(lambda k: dev.init((16, 40), key=k))(k)
     return jax.vmap(lambda s, k: xb.pulsed_update(dev, s, x, d, lr=0.1, key=k))(s, k)
 mesh = Mesh(np.array(jax.devices()), ("arrays",))
-sharded = jax.jit(jax.shard_map(update, mesh=mesh, in_specs=P("arrays"), out_specs=P("arrays"), check_vma=False))
+sharded = jax.jit(jax.shard_map(update, mesh=mesh, in_specs=P("arrays"), out_specs=P("arrays")))
 want = jax.jit(update)(keys)
 on = jax.device_put(keys, NamedSharding(mesh, P("arrays")))
 got = sharded(on)

@@ -4,6 +4,7 @@ from xbar_jax.devices.constant_step import ConstantStep
 from xbar_jax.devices.exp_step import ExpStep
 from xbar_jax.devices.gaussian import Gaussian, GaussianState
 from xbar_jax.devices.linear_step import LinearStep
+from xbar_jax.devices.noisy_read import noisy_read
 from xbar_jax.devices.one_sided import OneSided, OneSidedState
 from xbar_jax.devices.piecewise_step import PiecewiseStep
 from xbar_jax.devices.pow_step import PowStep
@@ -28,6 +29,7 @@ __all__ = [
     "SoftBoundsReference",
     "StepDevice",
     "StepState",
+    "noisy_read",
     "presets",
     "pulse_response",
     "pulsed_update",

@@ -70,9 +70,9 @@ def saturating_exponential(
 
     Reference: Chen et al., "NeuroSim+", IEDM 2017.
     """
-    p, a, full = (jnp.asarray(x, jnp.result_type(float)) for x in (pulses, a, max_pulses))
+    p, a, full, low, high = (jnp.asarray(x, jnp.result_type(float)) for x in (pulses, a, max_pulses, g_min, g_max))
     rate = _rate(a)
-    return g_min + (g_max - g_min) * _rise(p * rate, full * rate, p / full)
+    return low + (high - low) * _rise(p * rate, full * rate, p / full)
 
 
 def saturating_exponential_inverse(
