@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from xbar_jax import devices, hardware, native, nn
-from xbar_jax.circuits import Solution, Wires, effective_conductance, read, solve
+from xbar_jax.circuits import Solution, Wires, effective_conductance, read, solve, spice
 from xbar_jax.devices import pulsed_update
 from xbar_jax.hardware import ADC, DAC, Hardware, Tile, mapping, program
 from xbar_jax.study import sweep, sweep_axes
@@ -29,6 +29,7 @@ __all__ = [
     "pulsed_update",
     "read",
     "solve",
+    "spice",
     "sweep",
     "sweep_axes",
 ]
