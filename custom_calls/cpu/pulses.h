@@ -4,9 +4,11 @@
 // list is worked off a register at a time, and the recurrence over pulses spreads the numbers over its cells again.
 #pragma once
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+
+#include <cstddef>
 
 #include "xbar/device.h"
 #include "xbar/pulses.h"
@@ -18,8 +20,8 @@ inline namespace XBAR_ISA {
 constexpr int kColumns = 128;  // columns of one block
 constexpr int kPulses = 32;    // pulses of one round
 constexpr int kPairs = kPulses / 2;
-constexpr int kGroup = 2;    // registers of cells whose chains of pulses run side by side
-constexpr int kStored = 12;  // parameters that are kept beside the weights
+constexpr int kGroup = 2;     // registers of cells whose chains of pulses run side by side
+constexpr int kStored = 160;  // parameters that are kept beside the weights
 
 template <class V, class T>
 XBAR_FN V load(const T* ptr, int lanes) {
@@ -162,8 +164,19 @@ struct PackParameters {
   XBAR_FN int64_t count() const { return a.n_parameters; }
   // A parameter of its own for each cell.
   XBAR_FN Floats gather(Ints k) const {
-    Floats v{};
     const int n = lanes < kLanes ? lanes : kLanes;
+#if defined(__AVX512F__)
+    if (a.n_parameters <= kStored) {
+      const Ints at = k * kColumns + as_int(lane_index()) + offset;
+      return (Floats)_mm512_i32gather_ps((__m512i)at, b.parameters, 4);
+    }
+#elif defined(__AVX2__)
+    if (a.n_parameters <= kStored) {
+      const Ints at = k * kColumns + as_int(lane_index()) + offset;
+      return (Floats)_mm256_i32gather_ps(&b.parameters[0][0], (__m256i)at, 4);
+    }
+#endif
+    Floats v{};
     for (int l = 0; l < n; ++l) v[l] = *a.parameters[k[l]].at(a.array, row, col + offset + l);
     return v;
   }
@@ -271,7 +284,7 @@ void run_pulses(const PulseArguments& call, const CellParameter* parameters, int
                 int64_t last) {
   const Job a = job_of(call, parameters, array);
   Block b;
-  std::memset(&b, 0, sizeof b);
+  std::memset(&b, 0, offsetof(Block, parameters));  // what follows is written before it matters
   for (int64_t row = first; row < last; ++row) {
     for (int64_t col = 0; col < a.cols; col += kColumns) {
       const int n = static_cast<int>(a.cols - col < kColumns ? a.cols - col : kColumns);

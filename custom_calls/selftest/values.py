@@ -57,8 +57,8 @@ DEVICES = [
     xb.devices.LinearStep(dw_min_std=SPREAD, relative_noise=np.array([[1.0], [0.0], [0.0]], np.float32)),
     xb.devices.PiecewiseStep(
         dw_min_std=SPREAD,
-        nodes_up=tuple(numbers(0.2, 1.5, *shape) for shape in (ONE, COL, ROW)),
-        nodes_down=tuple(numbers(0.2, 1.5, *shape) for shape in (ROW, ONE, COL)),
+        nodes_up=tuple(numbers(0.2, 1.5, *shape) for shape in (ONE, COL, ROW, ONE, COL)),
+        nodes_down=tuple(numbers(0.2, 1.5, *shape) for shape in (ROW, ONE, COL, COL, ROW)),
     ),
     xb.devices.PowStep(dw_min_std=SPREAD),
 ]

@@ -289,7 +289,7 @@ def test_response_has_new_noise_in_each_pulse():
 def test_spread_of_every_parameter():
     dev = dv.ConstantStep(
         dw_min=0.01, dw_min_dtod=0.2, up_down=0.1, up_down_dtod=0.03, w_max=0.7, w_max_dtod=0.15, w_min=-0.4, w_min_dtod=0.25,
-        lifetime=100.0, lifetime_dtod=0.1, diffusion=0.02, diffusion_dtod=0.12, reset=0.1, reset_dtod=0.22,
+        lifetime=100.0, lifetime_dtod=0.1, diffusion=0.02, diffusion_dtod=0.12, reset=0.1, reset_dtod=0.022,
     )  # fmt: skip
     c = {k: f64(v).ravel() for k, v in init(dev).cells.items()}
     size = (c["step_up"] + c["step_down"]) / 2
@@ -436,7 +436,7 @@ def test_an_update_lets_one_step_of_time_pass():
 
 
 def test_reset():
-    dev = dv.ConstantStep(reset=0.1, reset_dtod=0.2, reset_std=0.03, write_noise_std=5.0)
+    dev = dv.ConstantStep(reset=0.1, reset_dtod=0.02, reset_std=0.03, write_noise_std=5.0)
     state = pulse(dev, init(dev), jnp.full(SHAPE, 40, jnp.int32))
     where = jnp.asarray(np.random.default_rng(0).integers(0, 2, SHAPE), bool)
     new = dev.reset_cells(state, where, key=KEYS[3])
@@ -634,3 +634,29 @@ def test_an_error_names_its_argument(call, error, message):
     dev = dv.ConstantStep()
     with pytest.raises(error, match=message):
         call(dev, dev.init((2, 3), key=KEYS[0]))
+
+
+def test_the_spread_of_a_reset_about_zero_is_not_lost():
+    dev = dv.ConstantStep(reset_dtod=0.05, reset_std=0.0, w_max=1.0, w_min=-1.0)
+    state = dev.reset_cells(dev.init(SHAPE, key=KEYS[0]), key=KEYS[1])
+    np.testing.assert_allclose(np.std(state.w), 0.05, rtol=0.02)
+
+
+def test_from_counts_gives_exactly_the_counts_it_is_given():
+    dev = dv.ConstantStep.from_counts(10, 20, w_min=-1.0, w_max=1.0)
+    state = dev.init((1, 50), key=KEYS[0], w=-jnp.ones((1, 50)))
+    state = dev.pulse(state, 10, key=KEYS[1])
+    np.testing.assert_allclose(dev.weight(state), 1.0, atol=1e-6)
+    np.testing.assert_allclose(dev.weight(dev.pulse(state, -20, key=KEYS[2])), -1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dev", [dv.SoftBounds(w_min=0.2, w_max=0.8), dv.LinearStep(w_min=-0.8, w_max=-0.2)])
+def test_bounds_of_one_sign_are_refused_where_the_step_is_defined_about_zero(dev):
+    with pytest.raises(ValueError, match="w_min must be <= 0 and w_max >= 0"):
+        dev.init((2, 2), key=KEYS[0])
+
+
+def test_a_very_short_lifetime_decays_to_the_point_and_not_beyond():
+    dev = dv.ConstantStep(lifetime=0.3, decay_to=0.1)
+    state = dev.set_weight(dev.init((2, 2), key=KEYS[0]), 0.3)
+    np.testing.assert_allclose(dev.relax(state, key=KEYS[1]).w, np.clip(0.1, *map(np.asarray, dev.weight_range(state))))

@@ -331,3 +331,68 @@ def test_a_device_with_many_parameters_of_each_cell():
     body, fast, host = (run(form, f, jax.random.key(3)) for form in ("body", "native", "standin"))
     same(body, fast)
     same(host, fast, tolerance=0.0)
+
+
+KERNELS = ["ConstantStep", "LinearStep", "ExpStep", "PowStep", "PiecewiseStep", "many nodes"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_batched_over_every_kind_of_operand(name):
+    """Trains and counts, each kind of operand alone, all together, and none of the state; one program a form."""
+    many = tuple(jnp.linspace(0.5, 1.5, 12))
+    dev = D.PiecewiseStep(nodes_up=many, nodes_down=many[::-1]) if name == "many nodes" else DEVICES[name]
+    dev = dev.replace(dw_min=0.01)
+    w, rows, cols, keys, origin, *_ = operands(rows=4, cols=18)
+    state = dev.init((4, 18), key=jax.random.key(8), w=w)
+    parameters = dev.parameters(state)
+    n = jax.random.randint(jax.random.key(9), (3, 4, 18), -40, 40)
+    trains = lambda w, r, c, k, o, scale: kernels.coincidences(
+        w, r, c, k, o, parameters[0] * scale, *parameters[1:], device=type(dev), only=-1
+    )
+    counts = lambda w, n, k, o, scale: kernels.pulses(
+        w, n, k, o, parameters[0] * scale, *parameters[1:], device=type(dev)
+    )
+    two = lambda x: jnp.stack([x, jnp.roll(x, 1) if x.ndim else x * 2])
+
+    def everything(w, rows, cols, keys, origin, n):
+        out = []
+        for f, xs in (
+            (trains, (w, rows, cols, keys, origin, jnp.float32(1))),
+            (counts, (w, n, keys, origin, jnp.float32(1))),
+        ):
+            alone = [tuple(0 if i == k else None for i in range(len(xs))) for k in range(len(xs))]
+            for axes in [*alone, (0,) * len(xs), (None, *[0] * (len(xs) - 1))]:
+                out.append(
+                    jax.vmap(f, in_axes=axes)(*(x if a is None else two(x) for x, a in zip(xs, axes, strict=True)))
+                )
+        return out
+
+    args = (w, rows, cols, keys, origin, n)
+    body, fast, host = (run(form, jax.jit(everything), *args) for form in ("body", "native", "standin"))
+    same(body, fast)
+    same(host, fast, tolerance=0.0)
+
+
+def test_derivative_of_pulses_under_vmap_over_their_number():
+    dev = D.PowStep(dw_min=0.02, dw_min_std=0.3, gamma_up=1.5)
+    state = dev.init((3, 5), key=jax.random.key(0))
+    f = lambda n: jax.jvp(
+        lambda w: dev.pulse(state.replace(w=w), n, key=jax.random.key(1)).w, (state.w,), (jnp.ones((3, 5)),)
+    )
+    n = jnp.array([0, 3, -4])
+    body, fast = (run(form, jax.vmap(f), n) for form in ("body", "native"))
+    same(body, fast)
+    for k in range(3):
+        same(jax.tree.map(lambda x: x[k], fast), f(n[k]))
+    assert float(jnp.abs(fast[1][1] - 1).max()) > 1e-3
+
+
+@pytest.mark.parametrize("form", ["native", "standin", "body"])
+@pytest.mark.parametrize("name", [*KERNELS, "SoftBounds"])
+def test_what_is_not_a_number_stays_so(name, form):
+    many = (1.0,) * 12
+    dev = D.PiecewiseStep(nodes_up=many, nodes_down=many) if name == "many nodes" else DEVICES[name]
+    state = dev.init((2, 20), key=jax.random.key(0))
+    state = state.replace(w=state.w.at[1, 3].set(jnp.nan))
+    w = np.asarray(run(form, lambda s: dev.pulse(s, 3, key=jax.random.key(1), max_pulses=3), state).w)
+    assert np.isnan(w[1, 3]) and np.isnan(w).sum() == 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +47,6 @@ def test_disabled_is_part_of_the_cache_key_of_jit():
     assert "xbar_coincidences" in f.lower(jax.random.key(0)).as_text()
     with native.disabled():
         assert "xbar_coincidences" not in f.lower(jax.random.key(0)).as_text()
-    assert f._cache_size() >= 1
 
 
 def test_one_call_for_a_batch_and_none_of_it_copied():
@@ -144,13 +145,6 @@ def test_every_instruction_set_gives_the_same_numbers():
 def test_an_instruction_set_that_does_not_exist_is_an_error():
     failed = in_new_process(XBAR_ISA="avx1024")
     assert failed.returncode != 0 and "XBAR_ISA must be one of" in failed.stderr
-
-
-def test_what_is_not_a_number_stays_so():
-    w = jnp.full((1, 40), jnp.nan)
-    counts, keys, origin = jnp.ones((1, 1, 40), jnp.int32), jnp.zeros((1, 2), jnp.uint32), jnp.zeros(2, jnp.uint32)
-    parameters = [jnp.full((1, 1), x) for x in (0.1, 0.1, 1.0, -1.0, 0.3)]
-    assert jnp.isnan(kernels.pulses(w, counts, keys, origin, *parameters, device=xb.devices.ConstantStep)[0]).all()
 
 
 def test_turned_off_it_runs_in_jax_without_a_warning():
@@ -289,31 +283,33 @@ def test_inside_shard_map_on_four_devices():
     assert out.stdout.strip() == "same"
 
 
-def test_sixty_parameters_of_each_cell_cost_no_time_to_compile_and_little_to_run():
+def test_sixty_parameters_of_each_cell_cost_no_time_to_compile_and_their_memory_traffic():
     rows = cols = 256
-    x = jax.random.uniform(jax.random.key(0), (4, rows), minval=-1.0)
-    d = 0.01 * jax.random.normal(jax.random.key(1), (4, cols))
+    x = jax.random.uniform(jax.random.key(0), (64, rows), minval=-1.0)
+    d = 0.1 * jax.random.normal(jax.random.key(1), (64, cols))
 
-    def seconds(nodes):
-        shape = (nodes, rows, cols)
-        dev = xb.devices.PiecewiseStep(nodes_up=jnp.ones(shape), nodes_down=jnp.ones(shape), dw_min_std=0.0)
+    def seconds(nodes, shape):
+        shape = (nodes, *shape)
+        dev = xb.devices.PiecewiseStep(nodes_up=jnp.ones(shape), nodes_down=jnp.ones(shape))
         state = dev.init((rows, cols), key=jax.random.key(2))
-        f = jax.jit(lambda dev, s, k: xb.pulsed_update(dev, s, x, d, lr=0.1, key=k).w)
+        f = jax.jit(lambda dev, s, k: xb.pulsed_update(dev, s, x, d, lr=0.1, key=k))
         start = time.perf_counter()
         compiled = f.lower(dev, state, jax.random.key(3)).compile()
         compile_time = time.perf_counter() - start
         times = []
-        for _ in range(5):
+        for _ in range(7):
             start = time.perf_counter()
-            jax.block_until_ready(compiled(dev, state, jax.random.key(3)))
+            out = jax.block_until_ready(compiled(dev, state, jax.random.key(3)))
             times.append(time.perf_counter() - start)
+        assert int(out.pulses.sum()) > 10_000_000
         return compile_time, min(times)
 
-    compile_few, _ = seconds(2)
-    compile_many, run_many = seconds(30)  # 66 parameters of each cell
+    compile_few, _ = seconds(6, ())
+    _, shared = seconds(30, (1, 1))
+    compile_many, own = seconds(30, (rows, cols))  # 66 parameters of each cell, 17 MB
     assert compile_many < 3 * compile_few + 5
-    # 16 MB of parameters read for each of 4 samples; half a second would be 130 MB/s.
-    assert run_many < 0.5
+    # 17 MB once at 1 GB/s is 17 ms; read for every sample or pulse it would be seconds.
+    assert own < 1.3 * shared + 0.017
 
 
 def test_info_lists_the_calls_and_why_not(capsys):
@@ -331,6 +327,48 @@ def test_kernels_in_other_precisions_run_in_jax():
         f = jax.jit(lambda s: DEV.pulse(s, 3, key=jax.random.key(1)).w)
         assert "xbar_pulses" not in f.lower(state).as_text()
         assert f(state).dtype == jnp.float64
+
+
+def test_a_class_with_a_step_of_its_own_does_not_run_its_parents_kernel():
+    class Own(xb.devices.ConstantStep):
+        @staticmethod
+        def step(w, up, noise, p):
+            return jnp.where(up, w + 0.25, w - 0.25)
+
+    class Renamed(xb.devices.ConstantStep):
+        pass
+
+    assert Own.kernel is None and Renamed.kernel == "constant_step" and xb.devices.SoftBounds.kernel == "linear_step"
+    state = xb.devices.ConstantStep().init((2, 3), key=jax.random.key(0))
+    np.testing.assert_allclose(Own().pulse(state, 1, key=jax.random.key(1)).w, 0.25)
+
+
+def test_a_kernel_that_the_library_lacks_warns_or_is_an_error(monkeypatch):
+    class Missing(xb.devices.ConstantStep):
+        kernel = "nosuch"
+
+    state = xb.devices.ConstantStep().init((2, 3), key=jax.random.key(0))
+    monkeypatch.setenv("XBAR_REQUIRE_NATIVE", "1")
+    with pytest.raises(RuntimeError, match="without a kernel for device nosuch"):
+        Missing().pulse(state, 1, key=jax.random.key(1))
+    monkeypatch.setenv("XBAR_REQUIRE_NATIVE", "0")
+    with pytest.warns(UserWarning, match="without a kernel for device nosuch"):
+        Missing().pulse(state, 1, key=jax.random.key(1))
+    nodes = (1.0,) * 600
+    dev = xb.devices.PiecewiseStep(nodes_up=nodes, nodes_down=nodes)
+    with pytest.warns(UserWarning, match="limited to 1024 operands"):
+        out = dev.pulse(dev.init((1, 2), key=jax.random.key(0)), 1, key=jax.random.key(1))
+    assert (out.w > 0).all()
+
+
+def test_stored_values_of_the_self_test_are_those_of_the_jax_forms():
+    folder = Path(__file__).parents[2] / "custom_calls" / "selftest"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import values; print(values.header())"
+    out = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=200)
+    numbers = lambda text: np.array([float(x) for x in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)])
+    now, stored = numbers(out.stdout), numbers((folder / "values.h").read_text())
+    assert len(now) == len(stored) > 1000, out.stderr
+    np.testing.assert_allclose(now, stored, rtol=1e-6, atol=2e-6)
 
 
 def test_a_device_without_a_kernel_runs_in_jax():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from xbar_jax.devices.step import StepDevice, bounded_step, positive_factor
-from xbar_jax.tree import dataclass, leaf
+from xbar_jax.tree import dataclass, is_traced, leaf
 from xbar_jax.typing import Scalar
 
 
@@ -13,7 +14,7 @@ from xbar_jax.typing import Scalar
 class LinearStep(StepDevice):
     """w <- clip(w + s D_s [(1 - gamma_s w/b_s) + dw_min_std n (1 - gamma_s w/b_s)]), b_s the bound in direction s.
 
-    A bound of 0 leaves the step in its direction constant.
+    The bounds enclose 0; one of 0 leaves the step in its direction constant.
 
     Args:
       gamma_up, gamma_down: slope towards the bound in the direction of the pulse; 0 is a constant step, 1
@@ -41,6 +42,7 @@ class LinearStep(StepDevice):
         return bounded_step(w, up, noise, y, jnp.where(p[7] != 0, y, jnp.ones_like(y)), p)
 
     def more_cells(self, cells, draw):
+        check_bounds(self)
         return {
             name: jnp.asarray(getattr(self, name), cells["upper"].dtype)
             * positive_factor(jnp.asarray(getattr(self, f"{name}_dtod"), cells["upper"].dtype), draw(name))
@@ -50,6 +52,14 @@ class LinearStep(StepDevice):
     def shape_parameters(self, state):
         c = state.cells
         return slope(c["gamma_up"], c["upper"]), slope(c["gamma_down"], c["lower"]), self.relative_noise
+
+
+def check_bounds(dev) -> None:
+    """Raises where concrete bounds do not enclose 0, about which the step of these devices is defined."""
+    for name, sign in (("w_max", 1), ("w_min", -1)):
+        value = getattr(dev, name)
+        if not is_traced(value) and (sign * np.asarray(value) < 0).any():
+            raise ValueError(f"{type(dev).__name__}: w_min must be <= 0 and w_max >= 0, got {name}={value}")
 
 
 def slope(gamma, bound):

@@ -133,10 +133,11 @@ class OneSided:
         return _refreshed(self, state, key, jnp.asarray(row), jnp.asarray(col))
 
     def surrogate(self, state: OneSidedState, change: Array) -> OneSidedState:
-        """As in StepDevice; a positive change moves g+, a negative one g-."""
+        """As in StepDevice; a positive change moves g+ up, a negative one g-."""
+        always = jnp.ones(change.shape, bool)
         return OneSidedState(
-            plus=self.device.surrogate(state.plus, jnp.maximum(change, 0)),
-            minus=self.device.surrogate(state.minus, jnp.maximum(-change, 0)),
+            plus=self.device.surrogate(state.plus, jnp.maximum(change, 0), always),
+            minus=self.device.surrogate(state.minus, jnp.maximum(-change, 0), always),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from xbar_jax.devices.linear_step import LinearStep, slope
+from xbar_jax.devices.linear_step import LinearStep, check_bounds, slope
 from xbar_jax.devices.step import StepDevice
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Scalar
@@ -34,6 +34,10 @@ class SoftBounds(StepDevice):
 
     kernel = LinearStep.kernel
     step = staticmethod(LinearStep.step)
+
+    def more_cells(self, cells, draw):
+        check_bounds(self)
+        return {}
 
     def shape_parameters(self, state):
         return slope(1, state.cells["upper"]), slope(1, state.cells["lower"]), self.relative_noise

@@ -32,7 +32,7 @@ class SoftBoundsReference(SoftBounds):
 
     def more_cells(self, cells, draw):
         dtype = cells["upper"].dtype
-        return {
+        return super().more_cells(cells, draw) | {
             "reference": jnp.asarray(self.reference, dtype) + jnp.asarray(self.reference_std, dtype) * draw("reference")
         }
 

@@ -72,7 +72,8 @@ class StepDevice:
       decay_to: weight that decay tends to.
       diffusion: standard deviation that one mini-batch adds to a weight; 0: none.
       reset: weight after a reset.
-      lifetime_dtod, diffusion_dtod, reset_dtod: their spreads from device to device, relative.
+      lifetime_dtod, diffusion_dtod: their spreads from device to device, relative.
+      reset_dtod: its spread from device to device, absolute.
       reset_std: spread of a reset, absolute.
       write_noise_std: standard deviation of the weight that is read about the hidden one, in units of
         dw_min, drawn anew when a cell is written.
@@ -106,15 +107,25 @@ class StepDevice:
     # The native kernel (a header of this name in custom_calls/include/xbar/devices), or None.
     kernel: ClassVar[str | None] = None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class with a step of its own does not inherit the kernel of another step."""
+        super().__init_subclass__(**kwargs)
+        if "step" in cls.__dict__ and "kernel" not in cls.__dict__:
+            cls.kernel = None
+
     @classmethod
     def from_counts(cls, n_up: Scalar, n_down: Scalar, w_min: Scalar = -0.6, w_max: Scalar = 0.6, **others):
         """A device that needs exactly ``n_up`` constant steps from w_min to w_max, and ``n_down`` back.
 
         D_up = (w_max - w_min)/n_up and D_down = (w_max - w_min)/n_down, so dw_min is their mean and up_down
-        (D_up - D_down)/(D_up + D_down). Other parameters as in the constructor.
+        (D_up - D_down)/(D_up + D_down). All spreads are 0 unless given; other parameters as in the constructor. The
+        counts hold where the step does not depend on the weight.
         """
         up, down = (w_max - w_min) / n_up, (w_max - w_min) / n_down
-        return cls(dw_min=(up + down) / 2, up_down=(up - down) / (up + down), w_min=w_min, w_max=w_max, **others)
+        exact = dict.fromkeys(("dw_min_dtod", "dw_min_std", "up_down_dtod", "w_max_dtod", "w_min_dtod"), 0.0)
+        return cls(
+            dw_min=(up + down) / 2, up_down=(up - down) / (up + down), w_min=w_min, w_max=w_max, **(exact | others)
+        )
 
     @property
     def granularity(self) -> Array:
@@ -182,7 +193,7 @@ class StepDevice:
             "lower": jnp.minimum(*bounds),
             "lifetime": spread("lifetime", self.lifetime_dtod),
             "diffusion": spread("diffusion", self.diffusion_dtod),
-            "reset": spread("reset", self.reset_dtod),
+            "reset": number(self.reset) + number(self.reset_dtod) * draw("reset"),
         }
         uniform = lambda name: (
             (random.cell_bits(key, *index, _DRAWS[name]) >> 8).astype(jnp.float32) * jnp.float32(2**-24)
@@ -297,7 +308,7 @@ class StepDevice:
 
         def decay(w):
             life = state.cells["lifetime"]
-            keep = 1 - 1 / jnp.where(life > 0, life, 1)
+            keep = jnp.maximum(1 - 1 / jnp.where(life > 0, life, 1), 0)
             b = cellwise(self.decay_to, w)
             return jnp.where(life > 0, jnp.clip((w - b) * keep + b, lower, upper), w)
 
@@ -328,13 +339,14 @@ class StepDevice:
         """|dw| of the next pulse without noise, up where ``up`` holds."""
         return jnp.abs(self.step(state.w, up, jnp.zeros_like(state.w), self.parameters(state)) - state.w)
 
-    def surrogate(self, state: StepState, change: Float[Array, "rows cols"]) -> StepState:
+    def surrogate(self, state: StepState, change: Float[Array, "rows cols"], up: Array | None = None) -> StepState:
         """``state``, whose weight also has the derivative slope * d(change).
 
         slope is |dw| of one noise-free pulse in the direction of ``change``, over the granularity: as if each
-        pulse in expectation moved the cell by its local step. Costs nothing unless it is differentiated.
+        pulse in expectation moved the cell by its local step. Costs nothing unless it is differentiated. ``up``
+        fixes the direction in which the slope is taken.
         """
-        slope = self.next_step(state, change > 0) / self.granularity.astype(state.w.dtype)
+        slope = self.next_step(state, change > 0 if up is None else up) / self.granularity.astype(state.w.dtype)
         return state.replace(w=_with_slope(state.w, slope, change.astype(state.w.dtype)))
 
 

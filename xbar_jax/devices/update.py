@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from xbar_jax import random
@@ -62,7 +61,7 @@ def lines(
     """
     lr, dw = jnp.asarray(lr, x.dtype), jnp.asarray(dw_min, x.dtype)
     top_x, top_d = jnp.max(jnp.abs(x), axis=1, initial=0), jnp.max(jnp.abs(d), axis=1, initial=0)
-    k = jnp.abs(lr) * top_x * top_d / dw
+    k = jnp.minimum(jnp.abs(lr) * top_x * top_d / dw, jnp.finfo(x.dtype).max / 1e6)  # beyond it all saturates
     moves = k > 0
     full = jnp.asarray(bl_max, x.dtype)
     slack = 4 * jnp.finfo(x.dtype).eps
@@ -175,12 +174,20 @@ def _check(x, d, shape, lr, pulses, bl_max) -> None:
             )
         if not jnp.issubdtype(v.dtype, jnp.floating):
             raise ValueError(f"pulsed_update: {name} must be floating point, got {v.dtype}")
-        if not is_traced(v) and not np.isfinite(np.asarray(v, np.float64)).all():
+        if not _finite(v):
             raise ValueError(f"pulsed_update: {name} must be finite")
     if x.shape[0] != d.shape[0]:
         raise ValueError(f"pulsed_update: x and d must have the same batch, got {x.shape[0]} and {d.shape[0]}")
-    if not is_traced(lr) and not np.isfinite(np.asarray(lr, np.float64)).all():
+    if not _finite(jnp.asarray(lr)):
         raise ValueError(f"pulsed_update: lr must be finite, got {lr}")
+
+
+def _finite(v: Array) -> bool:
+    """False where a concrete array holds what is not finite; it is looked at where it lies, not copied."""
+    if is_traced(v) or not v.is_fully_addressable:
+        return True
+    with jax.ensure_compile_time_eval():
+        return bool(jnp.isfinite(v).all())
 
 
 @functools.cache

@@ -63,7 +63,7 @@ def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Call
 
     def decorate(body: Callable) -> Callable:
         @functools.cache
-        def form(static: tuple[tuple[str, Any], ...], mode: str | None) -> Callable:
+        def form(static: tuple[tuple[str, Any], ...], mode: str | None, operands: int) -> Callable:
             values = dict(static)
             one = functools.partial(body, **values)
             device = values.get("device")
@@ -71,11 +71,11 @@ def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Call
             if mode == "body" or (device is not None and kernel is None):
                 return jax.jit(one)
             if mode == "standin":
-                found = {"cpu": "standin"} if library.available("standin", name, kernel) else {}
+                found = {"cpu": "standin"} if library.available("standin", name, kernel, operands) else {}
                 if not found:
                     raise RuntimeError(f"native: the stand-in library is {library.load('standin').reason}")
             else:
-                found = {p: p for p in ("cpu", "cuda") if library.available(p, name, kernel)}
+                found = {p: p for p in ("cpu", "cuda") if library.available(p, name, kernel, operands)}
             if not found:
                 return jax.jit(one)
             attributes = {k: (kernel if k == "device" else v) for k, v in values.items() if not k.startswith("_")}
@@ -87,7 +87,7 @@ def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Call
         @functools.wraps(body)
         def call(*operands, **static):
             mode = _mode.value if all(_native_dtype(x) for x in operands) else "body"
-            return form(tuple(sorted((defaults | static).items())), mode)(*operands)
+            return form(tuple(sorted((defaults | static).items())), mode, len(operands))(*operands)
 
         call.body = body  # type: ignore[attr-defined]
         return call

@@ -2,7 +2,8 @@
 
 Environment:
   XBAR_NATIVE=0          every function runs in its JAX form.
-  XBAR_REQUIRE_NATIVE=1  a native form that should be used and cannot be is an error, not a fallback.
+  XBAR_REQUIRE_NATIVE=1  a native form that should be used and cannot be is an error, not a fallback. Float32 has
+                         native forms; other precisions and devices that name no kernel have none to fall back from.
   XBAR_ISA               sse2, avx2 or avx512: at most this instruction set on x86-64.
 """
 
@@ -21,6 +22,7 @@ import jax
 
 # Name of the library -> the platform name under which JAX registers its handlers.
 ISAS = ("", "sse2", "avx2", "avx512")
+MAX_OPERANDS = 1024
 PLATFORMS = {"cpu": "cpu", "cuda": "CUDA", "standin": "cpu"}
 
 
@@ -108,7 +110,11 @@ def load(name: str, path: Path | None = None) -> Library:
         function.restype = ctypes.c_char_p
         return function().decode()
 
-    why = refusal((lib.xbar_ffi_major(), lib.xbar_ffi_minor()), running_ffi_version())
+    try:
+        why = refusal((lib.xbar_ffi_major(), lib.xbar_ffi_minor()), running_ffi_version())
+        text("xbar_targets"), text("xbar_devices"), text("xbar_detail")
+    except (AttributeError, OSError) as e:
+        why = f"not usable: {e}"
     if why:
         return Library(name, why, path=path)
     targets = frozenset(text("xbar_targets").split())
@@ -129,18 +135,27 @@ def _warn(reason: str) -> None:
     warnings.warn(f"xbar_jax: the native library is not used, functions run in JAX: {reason}", stacklevel=4)
 
 
-def available(library: str, name: str, device: str | None) -> bool:
-    """True if ``library`` has the custom call ``name`` (for ``device``, where the call has one).
+def available(library: str, name: str, device: str | None, operands: int = 0) -> bool:
+    """True if ``library`` has the custom call ``name`` (for ``device``, where the call has one) on so many operands.
+
+    Where it should have and has not, a warning says why.
 
     Raises:
       RuntimeError: XBAR_REQUIRE_NATIVE=1 and the library of the current backend cannot be used.
     """
     lib = load(library)
-    if lib.reason is None:
-        return name in lib.targets and (device is None or device in lib.devices)
+    reason = lib.reason
+    if reason is None and name not in lib.targets:
+        reason = f"too old: it has no call {name}; install xbar_jax again"
+    if reason is None and device is not None and device not in lib.devices:
+        reason = f"without a kernel for device {device}; install xbar_jax again"
+    if reason is None and operands > MAX_OPERANDS:
+        reason = f"limited to {MAX_OPERANDS} operands a call, got {operands}"
+    if reason is None:
+        return True
     wanted = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}.get(jax.default_backend())
     if wanted == library and required():
-        raise RuntimeError(f"native: XBAR_REQUIRE_NATIVE=1, but the {library} library is {lib.reason}")
+        raise RuntimeError(f"native: XBAR_REQUIRE_NATIVE=1, but the {library} library is {reason}")
     if wanted == library and enabled():
-        _warn(lib.reason)
+        _warn(f"it is {reason}")
     return False

@@ -21,12 +21,12 @@ struct piecewise_step {
     const int64_t nodes = (p.count() - kNodes) / 2;
     F t = (w - p(kLower)) * p(kDensity);
     F y = F{};
-    if (nodes <= 8) {
+    if (nodes <= 4) {
       for (int64_t k = 0; k < nodes; ++k)
         y = y + hat(t, F{} + static_cast<float>(k)) * select(up, p(kNodes + k), p(kNodes + nodes + k));
     } else {
       // The two nodes beside t; all other terms of the sum above are 0.
-      auto k = to_int(clip(t, F{}, F{} + static_cast<float>(nodes - 2)));
+      auto k = to_int(minimum(maximum(t, F{}), F{} + static_cast<float>(nodes - 2)));
       auto first = k + static_cast<int32_t>(kNodes);
       first = select(up, first, first + static_cast<int32_t>(nodes));
       y = hat(t, to_float(k)) * p.gather(first) + hat(t, to_float(k) + 1.0f) * p.gather(first + 1);
