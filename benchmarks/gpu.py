@@ -15,8 +15,6 @@ import argparse
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -24,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from timing import median_ms
 
 import xbar_jax as xb
 from xbar_jax import native
@@ -62,16 +61,6 @@ def problem(dev, rows, cols, arrays, seed):
     if arrays == 1:
         return jax.jit(update), (init(keys[0]), x[0], d[0], keys[0])
     return jax.jit(jax.vmap(update)), (jax.vmap(init)(keys), x, d, keys)
-
-
-def median_ms(f: Callable[[], object], budget: float) -> float:
-    f()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget and len(times) < 50):
-        start = time.perf_counter()
-        f()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
 
 
 def compare(a, b) -> tuple[bool, float]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -21,6 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
+from timing import median_ms
 
 from xbar_jax import native, plot
 from xbar_jax.devices import SoftBounds
@@ -60,17 +59,6 @@ def pulse_problem(cells: int):
 OPERATORS = {"noisy read": read_problem, "pulses": pulse_problem}
 
 
-def best_us(f: Callable[[], object], budget: float) -> float:
-    """Median of repeated calls after one that is not counted, us."""
-    f()
-    times: list[float] = []
-    while len(times) < 5 or (sum(times) < budget and len(times) < 200):
-        start = time.perf_counter()
-        f()
-        times.append(time.perf_counter() - start)
-    return 1e6 * float(np.median(times))
-
-
 def measure(operator: str, cells: int, budget: float) -> dict:
     operands, f = OPERATORS[operator](cells)
     call = jax.jit(lambda *xs: f(*xs, 0))
@@ -83,8 +71,8 @@ def measure(operator: str, cells: int, budget: float) -> dict:
     def one():
         result = np.asarray(call(*operands))
         times = [
-            best_us(lambda: jax.block_until_ready(call(*operands)), budget),
-            best_us(lambda: jax.block_until_ready(loop(*operands)), budget) / loops,
+            1e3 * median_ms(lambda: jax.block_until_ready(call(*operands)), budget, most=200),
+            1e3 * median_ms(lambda: jax.block_until_ready(loop(*operands)), budget, most=200) / loops,
         ]
         return result, *times
 

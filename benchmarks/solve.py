@@ -17,7 +17,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,23 +28,13 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from rich.console import Console
 from rich.table import Table
+from timing import median_ms
 
 import xbar_jax as xb
 
 SOLVE, EFFECTIVE = "xbar_jax solve", "xbar_jax effective_conductance"
 SKIPPED: list[str] = []
 CASES = {"std": (1e3, 1e5, 1.0), "hard": (1e3, 1e4, 10.0)}
-
-
-def median_ms(f: Callable[[], object], budget: float = 2.0) -> float:
-    """Median of repeated calls after one that is not counted, ms."""
-    f()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget and len(times) < 50):
-        start = time.perf_counter()
-        f()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
 
 
 def array(n: int, case: str, vectors: int):

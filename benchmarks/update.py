@@ -12,8 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -21,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from timing import median_ms
 
 import xbar_jax as xb
 from xbar_jax import native
@@ -39,17 +38,6 @@ CASES = {
     "PiecewiseStep, 3 nodes": (D.PiecewiseStep(nodes_up=(1.0, 0.8, 0.5), nodes_down=(0.5, 0.8, 1.0)), None),
     "OneSided SoftBounds": (D.OneSided(device=D.SoftBounds(w_min=0.0, w_max=1.2)), None),
 }
-
-
-def median_ms(f: Callable[[], object], budget: float = 2.0) -> float:
-    """Median of repeated calls after one that is not counted, ms."""
-    f()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget and len(times) < 40):
-        start = time.perf_counter()
-        f()
-        times.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(times))
 
 
 def problem(dev, arrays: int | None = None):

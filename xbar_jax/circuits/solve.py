@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from xbar_jax.circuits.lines import drops, source_voltage, terminal_currents
 from xbar_jax.circuits.network import Network, cell_currents, cell_emf, make_network
-from xbar_jax.circuits.validate import Terminals, as_conductance, as_drive, check, is_valid, working_dtype
+from xbar_jax.circuits.validate import Terminals, as_problem, check, is_valid
 from xbar_jax.circuits.wires import Wires
 from xbar_jax.numerics import default_tolerance, tolerance_floor
 from xbar_jax.tree import dataclass, is_traced
@@ -106,15 +106,10 @@ def solve(
     """
     if method not in METHODS:
         raise ValueError(f"solve: method must be one of {', '.join(METHODS)}, got {method!r}")
-    dtype = working_dtype("solve", dtype, g, left, right, top, bottom)
-    g = as_conductance("solve", g, dtype)
-    rows, cols = g.shape
-    sides = zip(("left", "right", "top", "bottom"), (left, right, top, bottom), (rows, rows, cols, cols), strict=True)
-    v = Terminals(*(as_drive("solve", side, x, count, dtype) for side, x, count in sides))
-    wires = Wires(r_word=0.0, r_bit=0.0) if wires is None else wires
+    g, wires, v = as_problem("solve", g, wires, left, right, top, bottom, dtype)
     asked = v._replace(bottom=0.0) if _grounded(bottom) else v
     check("solve", g, wires, asked)
-    tol = _tolerance(tol, dtype)
+    tol = _tolerance(tol, g.dtype)
     sol = _operating_point(g, wires, v, is_valid(g, wires, asked), tol, max_steps)
     if throw:
         if is_traced(sol.converged):

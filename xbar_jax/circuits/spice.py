@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from xbar_jax.circuits.validate import Terminals, as_conductance, as_drive, check, working_dtype
+from xbar_jax.circuits.validate import Terminals, as_problem, check
 from xbar_jax.circuits.wires import Wires
 from xbar_jax.tree import is_traced
 from xbar_jax.typing import ArrayLike
@@ -58,12 +58,8 @@ def netlist(
     """
     if is_traced(g, wires, left, right, top, bottom):
         raise ValueError("netlist: every argument must be concrete, got one under a JAX transformation")
-    dtype = working_dtype("netlist", None, g, left, right, top, bottom)
-    cells = as_conductance("netlist", g, dtype)
+    cells, wires, ends = as_problem("netlist", g, wires, left, right, top, bottom)
     rows, cols = cells.shape
-    sides = zip(("left", "right", "top", "bottom"), (left, right, top, bottom), (rows, rows, cols, cols), strict=True)
-    ends = Terminals(*(as_drive("netlist", side, x, count, dtype) for side, x, count in sides))
-    wires = Wires(r_word=0.0, r_bit=0.0) if wires is None else wires
     check("netlist", cells, wires, ends)
     elements = _resistors(np.asarray(cells, np.float64), wires, ends)
     sources = {f"{side}{k}": float(v) for side, x in ends._asdict().items() if x is not None for k, v in enumerate(x)}

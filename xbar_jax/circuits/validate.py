@@ -72,6 +72,16 @@ def as_drive(name: str, side: str, v: ArrayLike | None, count: int, dtype) -> Fl
     return jnp.broadcast_to(jnp.asarray(v, dtype), (count,))
 
 
+def as_problem(name: str, g, wires: Wires | None, left, right, top, bottom, dtype=None):
+    """Conductances, wires and drives in one precision; wires=None is ideal."""
+    dtype = working_dtype(name, dtype, g, left, right, top, bottom)
+    g = as_conductance(name, g, dtype)
+    rows, cols = g.shape
+    sides = zip(("left", "right", "top", "bottom"), (left, right, top, bottom), (rows, rows, cols, cols), strict=True)
+    ends = Terminals(*(as_drive(name, side, x, count, dtype) for side, x, count in sides))
+    return g, Wires(r_word=0.0, r_bit=0.0) if wires is None else wires, ends
+
+
 def _facts(g, wires: Wires, ends: Terminals):
     """Yields (what must hold, the values it is about, the message if it does not)."""
     yield jnp.isfinite(g) & (g >= 0), g, "g must be finite and >= 0 S (an open cell is 0)"
