@@ -59,7 +59,8 @@ class Info:
             state = f"not used: {library.reason}"
             if library.reason is None:
                 calls = ", ".join(sorted(t.removeprefix("xbar_") for t in library.targets))
-                state = f"{library.detail}; calls {calls}; devices {', '.join(sorted(library.devices))}"
+                idle = library.name == "cuda" and jax.default_backend() != "gpu"
+                state = f"{'built, not in use on this backend; ' if idle else ''}{library.detail}; calls {calls}; device kernels {', '.join(sorted(library.devices))}"
             table.add_row(f"custom calls, {library.name}", state)
         Console().print(table)
         return 0

@@ -44,9 +44,20 @@ def cell_bits(
 def check_key(key: Key[Array, ""]) -> None:
     """Raises TypeError unless ``key`` is a typed threefry key."""
     if not (hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        raise TypeError(f"key must be a typed key from jax.random.key, got {type(key).__name__}")
+        got = f"{key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else repr(key)
+        raise TypeError(f"key must be a typed key from jax.random.key, got {got}")
     if jax.random.key_impl(key) != "threefry2x32":
         raise TypeError(f"key must be of implementation threefry2x32, got {jax.random.key_impl(key)}")
+
+
+def check_one_key(name: str, key: Key[Array, ""]) -> None:
+    """Raises TypeError, in the name of a function, unless ``key`` is one typed threefry key."""
+    try:
+        check_key(key)
+    except TypeError as e:
+        raise TypeError(f"{name}: {e}") from None
+    if key.shape != ():
+        raise TypeError(f"{name}: key must be one key, got {list(key.shape)} of them; jax.vmap maps over keys")
 
 
 def cell_normal(key, row, col, draw, dtype=jnp.float32) -> Float[Array, "..."]:

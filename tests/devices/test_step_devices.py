@@ -660,3 +660,40 @@ def test_a_very_short_lifetime_decays_to_the_point_and_not_beyond():
     dev = dv.ConstantStep(lifetime=0.3, decay_to=0.1)
     state = dev.set_weight(dev.init((2, 2), key=KEYS[0]), 0.3)
     np.testing.assert_allclose(dev.relax(state, key=KEYS[1]).w, np.clip(0.1, *map(np.asarray, dev.weight_range(state))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dw_min": 0.0}, "dw_min must be > 0"),
+        ({"dw_min": np.nan}, "dw_min must be finite"),
+        ({"dw_min_std": -1.0}, "dw_min_std must be >= 0"),
+        ({"lifetime": -5.0}, "lifetime must be >= 0"),
+        ({"corrupt_devices_prob": 2.0}, "corrupt_devices_prob must be in"),
+        ({"w_min": 0.6, "w_max": 0.5}, "w_min must be <= w_max"),
+        ({"up_down": np.ones((3, 5))}, "up_down must be a scalar or of shape"),
+        ({"w_max": np.ones(3)}, "w_max must be a scalar or of shape"),
+    ],
+)
+def test_numbers_without_meaning_are_refused(change, message):
+    with pytest.raises(ValueError, match=f"ConstantStep: {message}"):
+        dv.ConstantStep(**change).init((5, 3), key=KEYS[0])
+
+
+def test_keys_and_states_that_are_not_are_named():
+    dev, x, d = dv.SoftBounds(), jnp.ones((2, 5)), jnp.ones((2, 3))
+    state = dev.init((5, 3), key=KEYS[0])
+    for key in (jax.random.PRNGKey(0), 0, None, jax.random.split(KEYS[0], 4)):
+        for name, call in (
+            ("init", lambda: dev.init((5, 3), key=key)),
+            ("pulse", lambda: dev.pulse(state, 1, key=key)),
+            ("pulsed_update", lambda: xb.pulsed_update(dev, state, x, d, lr=0.1, key=key)),
+        ):
+            with pytest.raises(TypeError, match=f"{name}: key must be"):
+                call()
+    with pytest.raises(TypeError, match=r"state must come from SoftBounds\.init"):
+        xb.pulsed_update(dev, jnp.zeros((5, 3)), x, d, lr=0.1, key=KEYS[0])
+    with pytest.raises(TypeError, match="dev must be a pulsed device"):
+        xb.pulsed_update(state, dev, x, d, lr=0.1, key=KEYS[0])
+    with pytest.raises(ValueError, match="lr must be one number"):
+        xb.pulsed_update(dev, state, x, d, lr=jnp.ones(3), key=KEYS[0])

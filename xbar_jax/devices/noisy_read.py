@@ -48,4 +48,7 @@ def noisy_read(
     g, v = jnp.asarray(g), jnp.asarray(v)
     if g.ndim != 2 or v.shape != g.shape[:1]:
         raise ValueError(f"noisy_read: g must be [rows, cols] and v [rows], got {g.shape} and {v.shape}")
+    if not jnp.issubdtype(g.dtype, jnp.floating):
+        raise TypeError(f"noisy_read: g must be floating point, got {g.dtype}")
+    random.check_one_key("noisy_read", key)
     return kernels.noisy_read(g, v.astype(g.dtype), cellwise(std, g), random.key_words(key), origin_of(row, col))[0]

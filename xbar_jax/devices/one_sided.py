@@ -19,6 +19,11 @@ class OneSidedState:
     plus: StepState
     minus: StepState
 
+    @property
+    def pulses(self) -> Int[Array, "rows cols"]:
+        """Pulses that each pair has got since ``init``."""
+        return self.plus.pulses + self.minus.pulses
+
 
 @dataclass(kw_only=True)
 class OneSided:

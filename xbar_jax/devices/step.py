@@ -14,6 +14,7 @@ import numpy as np
 
 from xbar_jax import random
 from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices.check import check_parameters
 from xbar_jax.tree import dataclass, is_traced, leaf, static
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
@@ -49,7 +50,10 @@ class StepState:
 
 @dataclass(kw_only=True)
 class StepDevice:
-    """Parameters of all pulsed devices; each a scalar or [rows, cols].
+    """Parameters of all pulsed devices; each a scalar or [rows, cols], or [rows, 1] or [1, cols].
+
+    ``init`` draws steps, bounds and rates into the state, so a state belongs to the device that made it; a device
+    with other numbers needs a new one.
 
     Per cell, n a standard normal number of its own for each quantity, and every factor 1 + std n kept
     above 0.01 so that no bound or step changes sign:
@@ -121,6 +125,8 @@ class StepDevice:
         (D_up - D_down)/(D_up + D_down). All spreads are 0 unless given; other parameters as in the constructor. The
         counts hold where the step does not depend on the weight.
         """
+        if not is_traced(n_up, n_down) and not (np.all(np.asarray(n_up) > 0) and np.all(np.asarray(n_down) > 0)):
+            raise ValueError(f"from_counts: n_up and n_down must be > 0, got {n_up} and {n_down}")
         up, down = (w_max - w_min) / n_up, (w_max - w_min) / n_down
         exact = dict.fromkeys(("dw_min_dtod", "dw_min_std", "up_down_dtod", "w_max_dtod", "w_min_dtod"), 0.0)
         return cls(
@@ -163,6 +169,9 @@ class StepDevice:
     ) -> StepState:
         """Draws the spread from device to device.
 
+        Steps, bounds and rates are drawn into the state here. A device whose numbers are changed needs a state of its
+        own: sweep and differentiate with ``init`` inside.
+
         Args:
           shape: (rows, cols).
           key: typed key.
@@ -173,8 +182,12 @@ class StepDevice:
         Returns:
           A state whose weights lie inside the bounds of their cells.
         """
-        if len(shape) != 2 or min(shape) < 1:
+        if np.ndim(shape) != 1 or len(shape) != 2 or min(shape) < 1:
             raise ValueError(f"init: shape must be (rows, cols) with at least one cell, got {shape}")
+        if not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(f"init: dtype must be floating point, got {dtype}")
+        random.check_one_key("init", key)
+        check_parameters(self, (shape[0], shape[1]))
         index = random.array_index(tuple(shape), row, col)
         draw = lambda name: random.cell_normal(key, *index, _DRAWS[name], dtype)
         number = lambda x: jnp.broadcast_to(jnp.asarray(x, dtype), shape)
@@ -253,12 +266,14 @@ class StepDevice:
           n: integer [rows, cols], or one number for all cells.
           key: typed key of the cycle-to-cycle noise.
           row, col: global index of the array's first cell.
-          max_pulses: static; at least the largest |n|. Needed for the reverse derivative alone.
+          max_pulses: static; at least the largest |n|. Needed for the reverse derivative alone, which sees no more
+            than so many pulses of a cell where n is traced.
 
         Raises:
           TypeError: ``n`` is not of an integer type.
           ValueError: ``n`` has another shape than the state, or a concrete |n| exceeds ``max_pulses``.
         """
+        random.check_one_key("pulse", key)
         n = jnp.asarray(n)
         if not jnp.issubdtype(n.dtype, jnp.integer):
             raise TypeError(f"pulse: n must be of an integer type, got {n.dtype}")

@@ -117,8 +117,10 @@ def pulsed_update(
     lines: E[dW] = -lr x_i d_j for a device of constant step, until it saturates at BL dw_min. See
     :func:`lines` for BL and the probabilities. After the last sample decay and diffusion act once.
 
-    Derivatives. With respect to the state and the parameters of the device they are those of the pulses
-    that fell, with their number held fixed. With respect to x, d and lr they are a surrogate, since numbers
+    ``state`` must come from ``init`` of this very device, which draws its steps and bounds into it.
+
+    Derivatives. With respect to the state, and with ``init`` inside to the parameters of the device, they are those
+    of the pulses that fell, with their number held fixed. With respect to x, d and lr they are a surrogate, since numbers
     of pulses are integers: dW = -slope d(lr x^T d), slope the step of one pulse at the new weight over
     dw_min, as if every pulse in expectation moved the cell by its local step.
 
@@ -151,7 +153,15 @@ def pulsed_update(
 
     Reference: Gokmen and Vlasov, Front. Neurosci. 10, 333 (2016).
     """
-    shape = jax.eval_shape(dev.weight, state).shape
+    if not hasattr(dev, "apply_trains"):
+        raise TypeError(f"pulsed_update: dev must be a pulsed device, got {type(dev).__name__}")
+    random.check_one_key("pulsed_update", key)
+    try:
+        shape = jax.eval_shape(dev.weight, state).shape
+    except (AttributeError, KeyError):
+        raise TypeError(
+            f"pulsed_update: state must come from {type(dev).__name__}.init, got {type(state).__name__}"
+        ) from None
     x, d = (jnp.asarray(v) for v in (x, d))
     _check(x, d, shape, lr, pulses, bl_max)
     dtype = jax.eval_shape(dev.weight, state).dtype
@@ -165,7 +175,7 @@ def pulsed_update(
 def _check(x, d, shape, lr, pulses, bl_max) -> None:
     if pulses not in _KINDS:
         raise ValueError(f"pulsed_update: pulses must be one of {', '.join(_KINDS)}, got {pulses!r}")
-    if not isinstance(bl_max, int) or not 1 <= bl_max < 2**15:
+    if isinstance(bl_max, bool) or not isinstance(bl_max, int) or not 1 <= bl_max < 2**15:
         raise ValueError(f"pulsed_update: bl_max must be an integer from 1 to {2**15 - 1}, got {bl_max!r}")
     for name, v, n, axis in (("x", x, shape[0], "rows"), ("d", d, shape[1], "cols")):
         if v.ndim != 2 or v.shape[1] != n:
@@ -178,6 +188,8 @@ def _check(x, d, shape, lr, pulses, bl_max) -> None:
             raise ValueError(f"pulsed_update: {name} must be finite")
     if x.shape[0] != d.shape[0]:
         raise ValueError(f"pulsed_update: x and d must have the same batch, got {x.shape[0]} and {d.shape[0]}")
+    if jnp.shape(lr) != ():
+        raise ValueError(f"pulsed_update: lr must be one number, got shape {jnp.shape(lr)}")
     if not _finite(jnp.asarray(lr)):
         raise ValueError(f"pulsed_update: lr must be finite, got {lr}")
 

@@ -54,7 +54,10 @@ def required() -> bool:
 
 def enabled() -> bool:
     """False where the environment turns native forms off."""
-    return os.environ.get("XBAR_NATIVE", "1") != "0"
+    asked = os.environ.get("XBAR_NATIVE", "1")
+    if asked not in ("", "0", "1"):
+        raise ValueError(f"native: XBAR_NATIVE must be 0 or 1, got {asked!r}")
+    return asked != "0"
 
 
 def running_ffi_version() -> tuple[int, int]:
