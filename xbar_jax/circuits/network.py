@@ -69,8 +69,8 @@ def cell_emf(network: Network, left, right, top, bottom) -> Float[Array, "rows c
     return word.T - bit
 
 
-def cell_currents(network: Network, e: Float[Array, "rows cols"], *, tol: Scalar, max_steps: Scalar):
-    """Currents through the cells for cell voltages ``e`` of the unloaded wires.
+def cell_currents(network: Network, c: Float[Array, "rows cols"], *, tol: Scalar, max_steps: Scalar):
+    """Currents i through the cells with ``(I + g W) i = c``: c = g e for cell voltages e of the unloaded wires.
 
     Derivatives come from ``lax.custom_linear_solve`` on the cell-current form. Its transpose needs no
     other solver: (I + W g)^-1 c = c - W (I + g W)^-1 g c.
@@ -93,7 +93,7 @@ def cell_currents(network: Network, e: Float[Array, "rows cols"], *, tol: Scalar
         return c - fixed.drop(i), status
 
     return lax.custom_linear_solve(
-        network.current_matrix, network.g * e, solve, transpose_solve=transpose_solve, has_aux=True
+        network.current_matrix, c, solve, transpose_solve=transpose_solve, has_aux=True
     )
 
 

@@ -126,7 +126,8 @@ def solve(
 def _operating_point(g, wires: Wires, v: Terminals, valid, tol, max_steps) -> Solution:
     joined = {side: x is not None for side, x in v._asdict().items()}
     network = make_network(g, wires, **joined)
-    i, (steps, residual, reached) = cell_currents(network, cell_emf(network, *v), tol=tol, max_steps=max_steps)
+    c = network.g * cell_emf(network, *v)
+    i, (steps, residual, reached) = cell_currents(network, c, tol=tol, max_steps=max_steps)
     return _read_off(network, jnp.where(valid, i, jnp.nan), v, valid & reached, residual, steps)
 
 
