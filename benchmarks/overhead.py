@@ -1,4 +1,4 @@
-"""Custom call against plain XLA over six decades of size: ``python benchmarks/overhead.py [--quick] [--picture FILE]``.
+"""Custom call against plain XLA over six decades of size: ``python benchmarks/overhead.py [--quick] [--out FILE]``.
 
 Two operators, each the same function in both forms: a noisy read i = v (g + std n), and pulses on every cell (four up
 pulses of a soft-bounds device, with noise). "call" is the whole call from Python, the result awaited; "kernel" is one of
@@ -119,8 +119,10 @@ def picture(rows: list[dict], title: str) -> Figure:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 10^5 cells")
-    parser.add_argument("--picture", type=Path, default=Path(__file__).with_name("overhead.png"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    parser.add_argument("--picture", type=Path, help="default: beside the numbers")
     args = parser.parse_args()
+    args.picture = args.picture or args.out.with_suffix(".png")
     console = Console(width=140)
     device = jax.devices()[0]
     table = Table(
@@ -138,7 +140,7 @@ def main() -> None:
                 f"{r['xla_us']:.2f}", f"{r['xla_us'] / r['kernel_us']:.1f}x", f"{r['error']:.0e}", f"{r['xla_error']:.0e}",
             )  # fmt: skip
     console.print(table)
-    Path(__file__).with_suffix(".json").write_text(json.dumps(rows, indent=1))
+    args.out.write_text(json.dumps(rows, indent=1))
     plot.save(picture(rows, f"the same operator, custom call and plain XLA, on {device.device_kind}"), args.picture)
     console.print(f"picture: {args.picture}")
 

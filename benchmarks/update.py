@@ -1,4 +1,4 @@
-"""The pulsed update against its JAX body, in one run: ``python benchmarks/update.py [--quick]``.
+"""The pulsed update against its JAX body, in one run: ``python benchmarks/update.py [--quick] [--out FILE]``.
 
 One array of 256x256, a mini-batch of 64: x uniform(-1, 1), d normal of 0.1, lr 0.1, dw_min 0.001, BL 31, some
 17 million coincidences. Times are medians of the whole jitted call, trains and all. "per core" runs in a process
@@ -82,7 +82,9 @@ def times(names: list[str]) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="ConstantStep and SoftBounds only")
-    names = ["ConstantStep", "SoftBounds"] if parser.parse_args().quick else list(CASES)
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
+    options = parser.parse_args()
+    names = ["ConstantStep", "SoftBounds"] if options.quick else list(CASES)
     console = Console(width=140)
     cores = len(os.sched_getaffinity(0))
     table = Table(
@@ -126,7 +128,7 @@ def main() -> int:
     console.print(f"64 arrays under vmap, SoftBounds: {batch:.0f} ms, one array {one:.1f} ms: {batch / one:.1f} times")
     if batch > 64 * one:
         failed.append(f"64 arrays cost {batch / one:.1f} times one")
-    Path(__file__).with_suffix(".json").write_text(json.dumps({"cases": rows, "vmap64": batch, "one": one}, indent=1))
+    options.out.write_text(json.dumps({"cases": rows, "vmap64": batch, "one": one}, indent=1))
     for line in failed:
         console.print(f"[red]missed: {line}")
     return 1 if failed else 0

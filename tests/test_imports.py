@@ -16,7 +16,7 @@ BELOW = {
     "tree": set(),
     "typing": set(),
     "native": {"typing"},
-    "circuits": LEAVES,
+    "circuits": LEAVES | {"native"},
     "devices": LEAVES | {"native"},
     "hardware": LEAVES | {"circuits", "devices"},
     "nn": LEAVES | {"circuits", "devices", "hardware"},

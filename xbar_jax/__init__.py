@@ -3,7 +3,23 @@
 from importlib.metadata import version
 
 from xbar_jax import devices, hardware, native, nn
-from xbar_jax.circuits import Solution, Wires, effective_conductance, read, solve, spice
+from xbar_jax.circuits import (
+    IRDrop,
+    Losses,
+    Solution,
+    Transient,
+    Wires,
+    cells,
+    effective_conductance,
+    ir_drop,
+    losses,
+    read,
+    settling_time,
+    sneak_share,
+    solve,
+    spice,
+    transient,
+)
 from xbar_jax.devices import pulsed_update
 from xbar_jax.hardware import ADC, DAC, Hardware, Tile, mapping, program
 from xbar_jax.study import sweep, sweep_axes
@@ -15,21 +31,30 @@ __all__ = [
     "ADC",
     "DAC",
     "Hardware",
+    "IRDrop",
+    "Losses",
     "Solution",
     "Tile",
+    "Transient",
     "Wires",
     "canonical",
+    "cells",
     "devices",
     "effective_conductance",
     "hardware",
+    "ir_drop",
+    "losses",
     "mapping",
     "native",
     "nn",
     "program",
     "pulsed_update",
     "read",
+    "settling_time",
+    "sneak_share",
     "solve",
     "spice",
     "sweep",
     "sweep_axes",
+    "transient",
 ]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
+from xbar_jax.study import solve_file
 from xbar_jax.study.digits import Settings
 
 
@@ -35,6 +38,56 @@ class Demo:
             )
             return 130
         return 0
+
+
+@dataclass
+class Solve:
+    """Solve an array from a file: bottom currents, power, IR drop, pictures.
+
+    Examples: ``xbar-jax solve r.csv --left 0.2``; ``xbar-jax solve g.npy --what conductance --left inputs.csv --out run``.
+    """
+
+    file: tyro.conf.Positional[Path]
+    """Cells [rows, cols]: .csv (a line a row; inf is an open cell), .npy, or .npz with R or G, and V for the drives."""
+    out: Path | None = None
+    """Folder for currents.csv, solution.npz, report.txt, maps.png and branches.png."""
+
+    settings: tyro.conf.OmitArgPrefixes[solve_file.Settings] = field(default_factory=solve_file.Settings)
+
+    def run(self) -> int:
+        return 0 if solve_file.run_solve(self.file, self.settings, self.out) else 1
+
+
+@dataclass
+class Bench:
+    """Run the benchmarks of the source checkout: solves against peers, the pulsed update, calls against plain XLA."""
+
+    which: tyro.conf.Positional[Literal["solve", "update", "overhead", "all"]] = "all"
+    """Which benchmark."""
+    quick: bool = False
+    """Small sizes only."""
+    out: Path = Path("runs/bench")
+    """Folder for the numbers, one .json for each benchmark."""
+
+    def run(self) -> int:
+        scripts = _benchmarks()
+        self.out.mkdir(parents=True, exist_ok=True)
+        status = 0
+        for name in ("solve", "update", "overhead") if self.which == "all" else (self.which,):
+            command = [sys.executable, str(scripts / f"{name}.py"), "--out", str(self.out / f"{name}.json")]
+            print(f"{name}: {scripts / name}.py", flush=True)
+            status = max(status, subprocess.run(command + ["--quick"] * self.quick).returncode)
+        return status
+
+
+def _benchmarks() -> Path:
+    """The folder benchmarks/ of the checkout that this package, or else the current folder, belongs to."""
+    for root in (Path(__file__).resolve().parents[1], Path.cwd()):
+        project = root / "pyproject.toml"
+        named = tomllib.loads(project.read_text()).get("project", {}).get("name") if project.is_file() else None
+        if named == "xbar_jax" and (root / "benchmarks" / "timing.py").is_file():
+            return root / "benchmarks"
+    raise ValueError("bench: benchmarks/ must be at hand; run this from a clone of the xbar_jax repository")
 
 
 @dataclass
@@ -66,7 +119,12 @@ class Info:
         return 0
 
 
-Command = Annotated[Demo, tyro.conf.subcommand("demo")] | Annotated[Info, tyro.conf.subcommand("info")]
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Solve, tyro.conf.subcommand("solve")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
+)
 
 
 def main(args: list[str] | None = None) -> int:

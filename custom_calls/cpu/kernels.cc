@@ -3,41 +3,55 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "circuit_kernels.h"
+
 namespace xbar {
 
 #if defined(__x86_64__)
 namespace sse2 {
 extern const Kernels table;
+extern const CircuitKernels circuit_table;
 }
 namespace avx2 {
 extern const Kernels table;
+extern const CircuitKernels circuit_table;
 }
 namespace avx512 {
 extern const Kernels table;
+extern const CircuitKernels circuit_table;
 }
 #else
 namespace generic {
 extern const Kernels table;
+extern const CircuitKernels circuit_table;
 }
 #endif
 
-static const Kernels& choose() {
+struct Chosen {
+  const Kernels& cells;
+  const CircuitKernels& circuits;
+};
+
+static Chosen choose() {
 #if defined(__x86_64__)
   const char* wanted = std::getenv("XBAR_ISA");
   if (wanted && !*wanted) wanted = nullptr;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  if (wide && (!wanted || !std::strcmp(wanted, "avx512"))) return avx512::table;
-  if (__builtin_cpu_supports("avx2") && (!wanted || std::strcmp(wanted, "sse2"))) return avx2::table;
-  return sse2::table;
+  if (wide && (!wanted || !std::strcmp(wanted, "avx512"))) return {avx512::table, avx512::circuit_table};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (!wanted || std::strcmp(wanted, "sse2"))) return {avx2::table, avx2::circuit_table};
+  return {sse2::table, sse2::circuit_table};
 #else
-  return generic::table;
+  return {generic::table, generic::circuit_table};
 #endif
 }
 
-const Kernels& kernels() {
-  static const Kernels& chosen = choose();
-  return chosen;
+static const Chosen& chosen() {
+  static const Chosen sets = choose();
+  return sets;
 }
+
+const Kernels& kernels() { return chosen().cells; }
+const CircuitKernels& circuit_kernels() { return chosen().circuits; }
 
 }  // namespace xbar

@@ -105,9 +105,9 @@ static ffi::Error read(XBAR_STREAM Buffer g, Buffer v, Buffer std, Buffer key, B
 }  // namespace xbar
 
 #if defined(XBAR_STANDIN)
-XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "standin", "host")
+XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "standin", "host", "")
 // Makes the next launch fail as a GPU does that lacks the resources for it.
 XBAR_VISIBLE void xbar_refuse_next_launch() { xbar::g_refuse_next_launch = true; }
 #else
-XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "cuda", XBAR_ARCHITECTURES)
+XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "cuda", XBAR_ARCHITECTURES, "")
 #endif

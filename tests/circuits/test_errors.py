@@ -38,7 +38,7 @@ def bad(position, value):
         (G, {"r_bit": np.nan}, {"left": 1.0}, ValueError, "r_bit must be >= 0 ohm.*got nan"),
         (G, {"r_bottom": [1.0, -2.0]}, {"left": 1.0}, ValueError, r"r_bottom must be >= 0 ohm.*got -2.0 at \[1\]"),
         (G, {"r_left": [1.0, 2.0]}, {"left": 1.0}, ValueError, r"r_left must be a scalar or \[3\].*got \[2\]"),
-        (G, {"r_word": [1.0, 2.0]}, {"left": 1.0}, ValueError, "r_word must be a scalar"),
+        (G, {"r_word": [1.0, 2.0]}, {"left": 1.0}, ValueError, r"r_word must be a scalar or \[3, 1\]"),
         (G, {}, {"left": [1.0, 2.0]}, ValueError, r"left must be a scalar or have shape \[3\].*got \[2\]"),
         (G, {}, {"left": [1.0, np.nan, 2.0]}, ValueError, r"left must be finite, in V, got nan at \[1\]"),
         (G, {}, {"left": 1.0, "right": 1.0}, ValueError, "right= given but r_right is inf"),
@@ -48,7 +48,7 @@ def bad(position, value):
         (G, {}, {}, ValueError, "the word lines have no terminal; give left= or right="),
         (G, {}, {"left": 1.0, "bottom": None}, ValueError, "the bit lines have no terminal; give top= or bottom="),
         (G, {"r_word": 0.0, "r_right": 0.0}, {"left": 1.0, "right": 0.0}, ValueError, "a short circuit"),
-        (G, {}, {"left": 1.0, "method": "magic"}, ValueError, "method must be one of auto, line_cg, got 'magic'"),
+        (G, {}, {"left": 1.0, "method": "magic"}, ValueError, "method must be one of auto, line_cg, two_level, got 'magic'"),
         (G, {}, {"left": 1.0, "dtype": np.float16}, TypeError, "dtype must be float32 or float64"),
     ],
 )

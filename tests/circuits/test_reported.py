@@ -128,13 +128,22 @@ def test_o6_a_floating_column_in_a_batch_harms_nobody(way, dtype):
     assert all(np.isfinite(x).all() for x in grads)
 
 
-def test_o6_a_floating_column_with_a_closed_cell_is_flagged(x64):
-    g = jnp.full((2, 3, 2), 1e-4)
+def test_o6_a_floating_column_with_closed_cells_carries_nothing_out(x64):
+    g = jnp.full((2, 3, 2), 1e-4).at[:, 0, 1].set(2e-4)
     r = jnp.array([[1.0, 1.0], [1.0, jnp.inf]])
-    sol = jax.vmap(lambda g, r: xb.solve(g, xb.Wires(r_bottom=r), left=1.0))(g, r)
-    assert sol.converged.tolist() == [True, False]
-    assert np.isnan(sol.i_bottom[1]).all()
-    assert np.isfinite(sol.i_bottom[0]).all()
+    v = jnp.array([1.0, 0.5, 0.0])
+    sol = jax.vmap(lambda g, r: xb.solve(g, xb.Wires(r_bottom=r), left=v))(g, r)
+    assert sol.converged.all()
+    from oracle import nodal
+
+    for k in range(2):
+        want = nodal(g[k], 1.0, 1.0, left=v, r_bottom=r[k])
+        np.testing.assert_allclose(sol.i_bottom[k], want["i_bottom"], rtol=1e-9, atol=1e-18)
+        np.testing.assert_allclose(sol.v_bit[k], want["v_bit"], rtol=1e-9)
+    assert sol.i_bottom[1, 1] == 0
+    # A scalar that is inf is a mistake, not a floating array.
+    flagged = jax.jit(lambda r: xb.solve(g[0], xb.Wires(r_bottom=r), left=1.0))(jnp.inf)
+    assert not flagged.converged and np.isnan(flagged.i_bottom).all()
 
 
 def test_o7_precision_is_never_silently_less_than_asked():

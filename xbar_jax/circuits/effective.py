@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from xbar_jax import native
 from xbar_jax.circuits.lines import Lines, factor, ladder_solve
 from xbar_jax.circuits.network import make_network
 from xbar_jax.circuits.validate import Terminals, as_conductance, check, is_valid
@@ -59,55 +60,60 @@ def effective_conductance(g: ArrayLike, wires: Wires | None) -> Float[Array, "ro
 @jax.jit
 def _effective(g, wires: Wires, valid):
     network = make_network(g, wires, left=True, right=False, top=False, bottom=True)
+    word, bit = network.word, network.bit
     if g.shape[0] >= g.shape[1]:
-        g_eff = _carry_down(network.g, network.word, network.bit, wires.r_bottom)
+        g_eff = _carry(network.g, word, bit)
     else:
-        g_eff = _carry_down(network.g.T, network.bit, network.word, wires.r_left).T
+        g_eff = _carry(network.g.T, bit, word).T
     return jnp.where(valid, g_eff, jnp.nan)
 
 
-def _carry_down(g: Float[Array, "m n"], across: Lines, down: Lines, lead) -> Float[Array, "m n"]:
-    """The recursion of :func:`effective_conductance` for m >= n.
+def _carry(g: Float[Array, "m n"], across: Lines, down: Lines) -> Float[Array, "m n"]:
+    if down.floating:
+        # An open end stands here as a resistance that is large beside everything: 1e-12 of the current, 1e-6 in float32.
+        large = 1e12 if g.dtype == jnp.float64 else 1e6
+        scale = jnp.where(g.sum() > 0, large / jnp.where(g.sum() > 0, g.sum(), 1.0), 0.0)
+        down = down.replace(near=jnp.where(down.loose, scale, down.near))
+    flips = dict(across_flip=int(across.flip), down_flip=int(down.flip))
+    g_eff = _carry_down(g, *across.operands(g.dtype), *down.operands(g.dtype), **flips)[0]
+    return jnp.where(across.near_on[:, None] & down.near_on[None, :], g_eff, 0.0)
 
-    Args:
-      g: conductances.
-      across: the m lines that share a row of g.
-      down: the n lines that are carried.
-      lead: the user's terminal resistance of ``down``; None is one segment.
-    """
+
+@native.custom_call("xbar_effective", dtypes=native.FLOATS, platforms=("cpu",))
+def _carry_down(
+    g, r_across, near_across, far_across, ends_across, r_down, near_down, far_down, ends_down, *,
+    across_flip: int, down_flip: int,
+):  # fmt: skip
+    """The recursion of :func:`effective_conductance` for m >= n: m lines ``across`` added to n lines ``down``."""
     m, n = g.shape
-    rows = jnp.arange(m), _RowPorts.make(g, across)
-    nothing = jnp.zeros((n, n), g.dtype), jnp.zeros((n, m), g.dtype)
-    towards_lead = dict(reverse=not down.flip)
+    across = Lines.of(n, r_across, near_across, None, ends_across, across_flip)
+    down = Lines.of(m, r_down, near_down, None, ends_down, down_flip)
+    ports = _RowPorts.make(g, across)
+    # What is in series behind line k: a segment, or the lead behind the last.
+    segments = jnp.broadcast_to(down.r, (m - 1, down.r.shape[1]))
+    uniform = segments.shape[1] == 1
 
-    if lead is None:
-        # Every row is followed by one segment. Carried is x = r Y, whose image r Y' = x (I + x)^-1 = I - T
-        # is itself what T needs: no product for Y'.
-        segment = down.near[0]
-
-        def step(state, row):
-            x, short = state
-            k, port = row
-            x = resolvent(x + segment * port.matrix())
-            short = short + _column(port.short, k, m)
-            return (x, short - x @ short), None
-
-        (_, short), _ = lax.scan(step, nothing, rows, **towards_lead)
-        return short.T
-
-    segment = down.r[0, 0] if m > 1 else jnp.zeros((), g.dtype)
-
-    def step_with_lead(state, row):
+    def step(state, row):
         y, short = state
-        k, port = row
-        x = resolvent(segment * y)
-        y, short = y - y @ x, short - x @ short
-        return (0.5 * (y + y.T) + port.matrix(), short + _column(port.short, k, m)), None
+        k, port, r = row
+        y = y + port.matrix()
+        short = short + _column(port.short, k, m)
+        if uniform:
+            x = resolvent(r[0] * y)
+            y = y - y @ x
+            return (0.5 * (y + y.T), short - x @ short), None
+        t = jnp.linalg.solve(jnp.eye(n, dtype=g.dtype) + y * r[None, :], jnp.concatenate([y, short], 1))
+        return (0.5 * (t[:, :n] + t[:, :n].T), t[:, n:]), None
 
-    (y, short), _ = lax.scan(step_with_lead, nothing, rows, **towards_lead)
-    if jnp.ndim(lead) == 0:
-        return (short - resolvent(down.near[0] * y) @ short).T
-    return jnp.linalg.solve(jnp.eye(n, dtype=g.dtype) + y * down.near[None, :], short).T
+    pick = lambda x, rows: jax.tree.map(lambda v: v[rows], x)
+    inner, last = (slice(1, None), 0) if down_flip == 0 else (slice(None, -1), -1)
+    rows = jnp.arange(m)
+    nothing = jnp.zeros((n, n), g.dtype), jnp.zeros((n, m), g.dtype)
+    carried = (rows[inner], pick(ports, inner), segments)
+    (y, short), _ = lax.scan(step, nothing, carried, reverse=down_flip == 0)
+    port = pick(ports, last)
+    y, short = y + port.matrix(), short + _column(port.short, rows[last], m)
+    return (jnp.linalg.solve(jnp.eye(n, dtype=g.dtype) + y * down.near[None, :], short).T,)
 
 
 def _column(x: Float[Array, " n"], k, m: int) -> Float[Array, "n m"]:
@@ -137,7 +143,8 @@ class _RowPorts:
     def make(g: Float[Array, "m n"], lines: Lines) -> _RowPorts:
         ladder = factor(lines, g.T)
         flip = lines.flip
-        loss = jnp.log1p(lines.r * (ladder.y[:-1] if flip else ladder.y[1:]))
+        r = jnp.broadcast_to(lines.r, ladder.t.shape)
+        loss = jnp.log1p(r * (ladder.y[:-1] if flip else ladder.y[1:]))
 
         def along(state, x):
             d, log = state
@@ -146,7 +153,7 @@ class _RowPorts:
             return state, state
 
         start = ladder.z, jnp.zeros_like(ladder.z)
-        _, rest = lax.scan(along, start, (ladder.t, lines.r, loss), reverse=flip)
+        _, rest = lax.scan(along, start, (ladder.t, r, loss), reverse=flip)
         d, log = (
             jnp.concatenate([x, x0[None]] if flip else [x0[None], x], axis=0).T
             for x0, x in zip(start, rest, strict=True)

@@ -18,6 +18,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
+from xbar_jax import native
+from xbar_jax.native import FLOATS
 from xbar_jax.tree import dataclass, static
 from xbar_jax.typing import Array, Bool, Float
 
@@ -27,72 +29,142 @@ class Lines:
     """Resistances of a bundle of lines, with infinite ones replaced by flags.
 
     Attributes:
-      r: [n - 1, count] ohm, segments; 0 where the wire is cut.
+      r: [n - 1 or 1, count or 1] ohm, segments; 0 where the wire is cut.
       near, far: [count] ohm, terminals; 0 where open. ``far`` is None if no line has a far terminal.
-      reach: [n, count], node is joined to the near source.
-      reach_far: [n, count], node is joined to the far source (None if there is none).
+      near_on, far_on: [count], the terminal is joined (``far_on`` is None if there is none).
+      cut: [count], every segment is open.
+      n: nodes on each line.
       flip: index 0 of the arrays is the far end; positions are counted backwards.
-      transposable: running sums are ``lax.cumsum``; otherwise scans, ten times faster on a CPU, whose
-        ``linear_transpose`` (part of ``custom_linear_solve``) fails in jax 0.9.
+      floating: a line may have no terminal at all. Its drops are counted from its near end.
     """
 
     r: Float[Array, "segments count"]
     near: Float[Array, " count"]
     far: Float[Array, " count"] | None
-    reach: Bool[Array, "n count"]
-    reach_far: Bool[Array, "n count"] | None
+    near_on: Bool[Array, " count"]
+    far_on: Bool[Array, " count"] | None
+    cut: Bool[Array, " count"]
+    n: int = static()
     flip: bool = static(False)
-    transposable: bool = static(True)
+    floating: bool = static(False)
+
+    def operands(self, dtype) -> tuple[Array, Array, Array, Array]:
+        """The bundle as the operands of a native call: r, near, far, and what is joined (1 near, 2 far, 4 cut)."""
+        far = jnp.zeros_like(self.near) if self.far is None else self.far
+        ends = self.near_on.astype(jnp.int32) + 4 * self.cut.astype(jnp.int32)
+        if self.far_on is not None:
+            ends = ends + 2 * self.far_on.astype(jnp.int32)
+        return self.r.astype(dtype), self.near, far, ends
+
+    @staticmethod
+    def of(n: int, r, near, far, ends, flip: int) -> Lines:
+        """The bundle of :meth:`operands`; ``far=None`` where no line has a far terminal."""
+        on = lambda bit: (ends & bit) > 0
+        return Lines(
+            r=r, near=near, far=far, near_on=on(1), far_on=None if far is None else on(2), cut=on(4), n=n,
+            flip=bool(flip), floating=True,
+        )  # fmt: skip
+
+    def _at(self, place: int) -> Bool[Array, "n 1"]:
+        """Marks the node ``place`` steps from the near end."""
+        index = jnp.arange(self.n)[:, None]
+        return (self.n - 1 - index if self.flip else index) == place
+
+    @property
+    def reach(self) -> Bool[Array, "n count"]:
+        """Nodes that are joined to the near source."""
+        return self.near_on[None, :] & (self._at(0) | ~self.cut[None, :])
+
+    @property
+    def reach_far(self) -> Bool[Array, "n count"]:
+        """Nodes that are joined to the far source."""
+        if self.far_on is None:
+            return jnp.zeros((self.n, self.near.shape[0]), bool)
+        return self.far_on[None, :] & (self._at(self.n - 1) | ~self.cut[None, :])
+
+    @property
+    def loose(self) -> Bool[Array, " count"]:
+        """Lines that float: in one piece, without a terminal."""
+        joined = self.near_on if self.far_on is None else self.near_on | self.far_on
+        return ~joined & ~self.cut
 
     @property
     def alive(self) -> Bool[Array, "n count"]:
-        """Nodes that are joined to any source."""
-        return self.reach if self.reach_far is None else self.reach | self.reach_far
+        """Nodes that may carry current: joined to a source, or to the rest of a floating line."""
+        joined = self.reach if self.far is None else self.reach | self.reach_far
+        return joined | self.loose[None, :] if self.floating else joined
+
+    @property
+    def span(self) -> Float[Array, " count"]:
+        """Resistance from source to source, ohm."""
+        far = 0.0 if self.far is None else self.far
+        return self.near + far + _total(self, self.r)
 
 
-def make_lines(n, r, near, far, *, flip=False) -> Lines:
+def make_lines(n, r, near, far, *, flip=False, floating=False) -> Lines:
     """Builds a bundle of ``count`` lines of ``n`` nodes.
 
     Args:
       n: nodes on each line.
-      r: scalar, ohm: every segment of every line.
+      r: ohm: a scalar, every segment of every line, which may be inf; or finite, [n - 1, count].
       near: [count], ohm: terminal resistance at the near end, inf is open.
       far: [count], ohm, or None for no terminal at the far end of any line.
       flip: the near end is the last index of the arrays instead of the first.
+      floating: allow lines without a terminal.
     """
-    count = near.shape[0]
-    cut = jnp.isinf(r)
-    first = jnp.arange(n)[:, None] == 0
-    last = jnp.arange(n)[:, None] == n - 1
-    reach = jnp.isfinite(near)[None, :] & (first | ~cut)
-    reach_far = None if far is None else jnp.isfinite(far)[None, :] & (last | ~cut)
     finite = lambda x: jnp.where(jnp.isinf(x), jnp.zeros_like(x), x)
-    turn = (lambda x: x[::-1]) if flip else (lambda x: x)
+    cut = jnp.isinf(r) if jnp.ndim(r) == 0 else jnp.zeros((), bool)
     return Lines(
-        r=jnp.broadcast_to(finite(r), (max(n - 1, 0), count)),
+        r=finite(r)[None, None] if jnp.ndim(r) == 0 else r,
         near=finite(near),
         far=None if far is None else finite(far),
-        reach=turn(jnp.broadcast_to(reach, (n, count))),
-        reach_far=None if reach_far is None else turn(reach_far),
+        near_on=jnp.isfinite(near),
+        far_on=None if far is None else jnp.isfinite(far),
+        cut=jnp.broadcast_to(cut & (n > 1), near.shape),
+        n=n,
         flip=flip,
+        floating=floating,
     )
 
 
-def _running_sum(lines: Lines, x: Float[Array, "n count"], reverse: bool) -> Float[Array, "n count"]:
-    if lines.transposable:
-        return lax.cumsum(x, axis=0, reverse=reverse)
+def _total(lines: Lines, r: Float[Array, "segments count"]) -> Float[Array, " count"]:
+    """Sum over the segments of a line of something that may be the same for all of them."""
+    return r.sum(0) if r.shape[0] == lines.n - 1 else r[0] * (lines.n - 1)
 
+
+@native.custom_call("xbar_running_sum", dtypes=FLOATS)
+def _sweep(x: Float[Array, "n count"], *, reverse: int) -> tuple[Float[Array, "n count"]]:
     def step(total, x):
         total = total + x
         return total, total
 
-    return lax.scan(step, jnp.zeros_like(x, shape=x.shape[1:]), x, reverse=reverse)[1]
+    return (lax.scan(step, jnp.zeros_like(x, shape=x.shape[1:]), x, reverse=bool(reverse))[1],)
+
+
+def running_sum(x: Float[Array, "n count"], *, reverse: bool = False) -> Float[Array, "n count"]:
+    """Inclusive running sums along the first axis.
+
+    They solve y[k] - y[k-1] = x[k], so that ``custom_linear_solve`` gives derivatives, transpose (the sum from
+    the other end) and batching of the sweep; ``lax.cumsum`` is ten times slower on a CPU.
+    """
+
+    def difference(y):
+        zero = jnp.zeros_like(y, shape=(1, y.shape[1]))
+        return y - (jnp.concatenate([y[1:], zero]) if reverse else jnp.concatenate([zero, y[:-1]]))
+
+    return lax.custom_linear_solve(
+        difference,
+        x,
+        lambda _, b: _sweep(b, reverse=int(reverse))[0],
+        transpose_solve=lambda _, b: _sweep(b, reverse=int(not reverse))[0],
+    )
 
 
 def _shifted_sum(lines: Lines, x: Float[Array, "segments count"], flip: bool) -> Float[Array, "n count"]:
     """Sum of ``x`` over the segments between the near terminal and each node."""
+    x = jnp.broadcast_to(x, (lines.n - 1, x.shape[1]))
     zero = jnp.zeros_like(x, shape=(1, x.shape[1]))
-    parts = [_running_sum(lines, x, True), zero] if flip else [zero, _running_sum(lines, x, False)]
+    parts = [running_sum(x, reverse=True), zero] if flip else [zero, running_sum(x)]
     return jnp.concatenate(parts, axis=0)
 
 
@@ -112,49 +184,55 @@ def terminal_currents(lines: Lines, d, near_v, far_v):
     Returns:
       ``(i_near, i_far)``, each [count] A, positive into the line.
     """
+    i_near, i_far = _supplied(lines, d, near_v, far_v)
+    return (jnp.where(lines.near_on, i_near, 0.0), i_far) if lines.floating else (i_near, i_far)
+
+
+def _supplied(lines: Lines, d, near_v, far_v):
+    """:func:`terminal_currents`; a floating line counts as held at its near end."""
     total = d.sum(0)
     if lines.far is None:
         return total, jnp.zeros_like(total)
-    running = _running_sum(lines, d, lines.flip)
+    running = running_sum(d, reverse=lines.flip)
     segments = running[1:] if lines.flip else running[:-1]
-    span = lines.near + lines.far + lines.r.sum(0)
-    both = (lines.reach & lines.reach_far).any(0)
+    span = lines.span
+    both = lines.near_on & lines.far_on & ~lines.cut
     drive = near_v - far_v + (lines.r * segments).sum(0) + lines.far * total
     joined = drive / jnp.where(span > 0, span, 1.0)
-    alone = jnp.where(lines.reach, d, 0.0).sum(0)
+    alone = jnp.where(lines.reach | lines.loose[None, :], d, 0.0).sum(0)
     i_near = jnp.where(both, joined, alone)
     return i_near, total - i_near
 
 
 def source_voltage(lines: Lines, near_v, far_v) -> Float[Array, "n count"]:
-    """Node voltages of the unloaded lines (no current drawn), V. Shape [n, count]."""
-    n = lines.reach.shape[0]
+    """Node voltages of the unloaded lines (no current drawn), V. Shape [n, count]; 0 on a floating line."""
     if lines.far is None:
-        return jnp.broadcast_to(near_v, (n, near_v.shape[0]))
-    span = lines.near + lines.far + lines.r.sum(0)
+        held = jnp.where(lines.near_on, near_v, 0.0) if lines.floating else near_v
+        return jnp.broadcast_to(held, (lines.n, near_v.shape[0]))
+    span = lines.span
     place = lines.near[None, :] + _shifted_sum(lines, lines.r, lines.flip)
     share = place / jnp.where(span > 0, span, 1.0)[None, :]
     divided = near_v[None, :] + (far_v - near_v)[None, :] * share
-    alone = jnp.where(lines.reach, near_v[None, :], far_v[None, :])
-    joined: Array = (lines.reach & lines.reach_far).any(0)
+    alone = jnp.where(lines.reach, near_v[None, :], jnp.where(lines.reach_far, far_v[None, :], 0.0))
+    joined: Array = lines.near_on & lines.far_on & ~lines.cut
     return jnp.asarray(jnp.where(joined[None, :], divided, alone))
 
 
 def drops(lines: Lines, d: Float[Array, "n count"]) -> Float[Array, "n count"]:
     """Voltage drops ``W d`` that currents ``d`` (A, drawn at the nodes) cause, in V."""
     if lines.far is None:
-        inclusive = _running_sum(lines, d, not lines.flip)
+        inclusive = running_sum(d, reverse=not lines.flip)
         through = inclusive[:-1] if lines.flip else inclusive[1:]
         return lines.near[None, :] * d.sum(0)[None, :] + _shifted_sum(lines, lines.r * through, lines.flip)
     zero = jnp.zeros_like(lines.near)
-    i_near, i_far = terminal_currents(lines, d, zero, zero)
-    running = _running_sum(lines, d, lines.flip)
+    i_near, i_far = _supplied(lines, d, zero, zero)
+    running = running_sum(d, reverse=lines.flip)
     through = i_near[None, :] - (running[1:] if lines.flip else running[:-1])
     fall = lines.r * through
     from_near = lines.near[None, :] * i_near[None, :] + _shifted_sum(lines, fall, lines.flip)
     # Counted from the far source the segment currents run the other way.
     from_far = lines.far[None, :] * i_far[None, :] - _shifted_sum(lines, fall, not lines.flip)
-    return jnp.where(lines.reach, from_near, from_far)
+    return jnp.where(lines.reach | lines.loose[None, :], from_near, from_far)
 
 
 @dataclass
@@ -188,15 +266,14 @@ def _reciprocal(y):
 
 def factor(lines: Lines, g: Float[Array, "n count"]) -> Ladder:
     """Factors a bundle for :func:`ladder_solve`; costs one sweep."""
-    last, first = (0, -1) if lines.flip else (-1, 0)
+    last = 0 if lines.flip else -1
     end = g[last]
     cut = None
-    if lines.far is not None and lines.reach_far is not None:
+    if lines.far is not None and lines.far_on is not None:
         # A terminal of zero ohm stands here as one far below rounding; only the exact W is differentiated.
         tiny = 1e-20
-        end = end + jnp.where(lines.reach_far[last], 1.0 / jnp.maximum(lines.far, tiny), 0.0)
-        open_segment = ~(lines.reach & lines.reach_far).any(0)
-        cut = jnp.broadcast_to(open_segment & lines.reach[first] & lines.reach_far[last], lines.near.shape)
+        end = end + jnp.where(lines.far_on, 1.0 / jnp.maximum(lines.far, tiny), 0.0)
+        cut = lines.cut & lines.near_on & lines.far_on
     rest = g[1:] if lines.flip else g[:-1]
 
     def step(y, x):
@@ -209,10 +286,11 @@ def factor(lines: Lines, g: Float[Array, "n count"]) -> Ladder:
         below = g + t * y
         return below, (t, s, below)
 
-    y0, (t, s, y) = lax.scan(step, end, (lines.r, rest), reverse=not lines.flip)
+    r = jnp.broadcast_to(lines.r, rest.shape)
+    y0, (t, s, y) = lax.scan(step, end, (r, rest), reverse=not lines.flip)
     z = lines.near / (1.0 + lines.near * y0)
-    if lines.far is not None:
-        z = jnp.where(lines.reach[first], z, _reciprocal(y0))
+    if lines.far is not None or lines.floating:
+        z = jnp.where(lines.near_on, z, _reciprocal(y0))
     y = jnp.concatenate([end[None], y] if lines.flip else [y, end[None]], axis=0)
     return Ladder(t=t, s=s, z=z, y=y, flip=lines.flip)
 

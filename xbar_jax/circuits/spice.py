@@ -6,14 +6,15 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from xbar_jax.circuits.validate import Terminals, as_problem, check
+from xbar_jax.circuits.cells import Ohmic, Sinh
+from xbar_jax.circuits.validate import Terminals, as_cells, as_problem, cell_facts, check, refuse
 from xbar_jax.circuits.wires import Wires
 from xbar_jax.tree import is_traced
 from xbar_jax.typing import ArrayLike
 
 
 def netlist(
-    g: ArrayLike,
+    g: ArrayLike | Ohmic | Sinh,
     wires: Wires | None,
     *,
     left: ArrayLike | None = None,
@@ -31,7 +32,8 @@ def netlist(
     ends with an operating point and the currents of all sources, printed to 15 digits.
 
     Nodes that a zero resistance joins are one node; what an infinite one cuts off from every source is left out,
-    because it carries no current and SPICE could not solve for it.
+    because it carries no current and SPICE could not solve for it. A cell of :class:`xbar_jax.cells.Sinh` is a
+    behavioural source ``bcell<i>_<j>``, and the tolerances of the operating point are set for it.
 
     Args:
       g, wires, left, right, top, bottom: concrete, as in :func:`xbar_jax.solve`.
@@ -42,6 +44,7 @@ def netlist(
 
     Raises:
       ValueError: as :func:`xbar_jax.solve` does, or an argument is traced.
+      TypeError: a cell model that SPICE has no law for here; ``Ohmic`` and ``Sinh`` do.
 
     Example:
       >>> import jax.numpy as jnp, xbar_jax as xb
@@ -58,12 +61,24 @@ def netlist(
     """
     if is_traced(g, wires, left, right, top, bottom):
         raise ValueError("netlist: every argument must be concrete, got one under a JAX transformation")
+    k = 0.0
+    if hasattr(g, "current"):
+        if not isinstance(g, (Ohmic, Sinh)):
+            raise TypeError(
+                f"netlist: g must be [rows, cols] S, xb.cells.Ohmic or xb.cells.Sinh, got {type(g).__name__}"
+            )
+        model, ones = as_cells("netlist", g, None, left, right, top, bottom)
+        refuse("netlist", cell_facts(model))
+        g, k = np.broadcast_to(model.g, ones.shape), getattr(model, "k", 0.0)
     cells, wires, ends = as_problem("netlist", g, wires, left, right, top, bottom)
     rows, cols = cells.shape
     check("netlist", cells, wires, ends)
     elements = _resistors(np.asarray(cells, np.float64), wires, ends)
     sources = {f"{side}{k}": float(v) for side, x in ends._asdict().items() if x is not None for k, v in enumerate(x)}
-    lines = [title, f"* {rows} word lines, {cols} bit lines", *_lines(elements, sources)]
+    laws = _laws(np.asarray(cells, np.float64), np.broadcast_to(np.asarray(k, np.float64), (rows, cols)))
+    lines = [title, f"* {rows} word lines, {cols} bit lines", *_lines(elements, sources, laws)]
+    if laws:
+        lines.append(".options reltol=1e-12 abstol=1e-18 vntol=1e-13 itl1=1000")
     names = " ".join(f"i(v{name})" for name in sources)
     return "\n".join([*lines, "* analysis", ".control", "set numdgt=15", "op", f"print {names}", ".endc", ".end", ""])
 
@@ -71,27 +86,37 @@ def netlist(
 def _resistors(g: np.ndarray, wires: Wires, ends: Terminals) -> list[tuple[str, str, str, float]]:
     """Every resistance as (name, node, node, ohm), terminals first; an open cell is left out."""
     rows, cols = g.shape
-    number = lambda r, segment, count: np.broadcast_to(np.asarray(segment if r is None else r, np.float64), (count,))
+    end = lambda side, count: np.broadcast_to(np.asarray(wires.terminal(side), np.float64), (count,)).tolist()
+    left, right, top, bottom = (end(side, n) for side, n in (("left", rows), ("right", rows), ("top", cols), ("bottom", cols)))
+    word = np.broadcast_to(np.asarray(wires.r_word, np.float64), (rows, cols - 1)).tolist()
+    bit = np.broadcast_to(np.asarray(wires.r_bit, np.float64), (rows - 1, cols)).tolist()
     out = []
     for i in range(rows):
         if ends.left is not None:
-            out.append((f"left{i}", f"left{i}", f"w{i}_0", float(number(wires.r_left, wires.r_word, rows)[i])))
-        out += [(f"word{i}_{j}", f"w{i}_{j}", f"w{i}_{j + 1}", float(wires.r_word)) for j in range(cols - 1)]
+            out.append((f"left{i}", f"left{i}", f"w{i}_0", left[i]))
+        out += [(f"word{i}_{j}", f"w{i}_{j}", f"w{i}_{j + 1}", word[i][j]) for j in range(cols - 1)]
         if ends.right is not None:
-            out.append((f"right{i}", f"w{i}_{cols - 1}", f"right{i}", float(number(wires.r_right, None, rows)[i])))
+            out.append((f"right{i}", f"w{i}_{cols - 1}", f"right{i}", right[i]))
         out += [(f"cell{i}_{j}", f"w{i}_{j}", f"b{i}_{j}", float(1 / g[i, j])) for j in range(cols) if g[i, j] > 0]
     for j in range(cols):
         if ends.top is not None:
-            out.append((f"top{j}", f"top{j}", f"b0_{j}", float(number(wires.r_top, None, cols)[j])))
-        out += [(f"bit{i}_{j}", f"b{i}_{j}", f"b{i + 1}_{j}", float(wires.r_bit)) for i in range(rows - 1)]
+            out.append((f"top{j}", f"top{j}", f"b0_{j}", top[j]))
+        out += [(f"bit{i}_{j}", f"b{i}_{j}", f"b{i + 1}_{j}", bit[i][j]) for i in range(rows - 1)]
         if ends.bottom is not None:
-            r = float(number(wires.r_bottom, wires.r_bit, cols)[j])
-            out.append((f"bottom{j}", f"b{rows - 1}_{j}", f"bottom{j}", r))
+            out.append((f"bottom{j}", f"b{rows - 1}_{j}", f"bottom{j}", bottom[j]))
     return out
 
 
-def _lines(elements: list[tuple[str, str, str, float]], sources: dict[str, float]) -> list[str]:
-    """The elements that a source can drive, zero resistances merged."""
+def _laws(g: np.ndarray, k: np.ndarray) -> dict[str, str]:
+    """Currents of the cells that are no resistors, with the nodes left open."""
+    curved = np.argwhere((g > 0) & (k > 0)).tolist()
+    return {
+        f"cell{i}_{j}": f"{float(g[i, j])!r}*sinh({float(k[i, j])!r}*v(%s,%s))/{float(k[i, j])!r}" for i, j in curved
+    }
+
+
+def _lines(elements: list[tuple[str, str, str, float]], sources: dict[str, float], laws: dict[str, str]) -> list[str]:
+    """The elements that a source can drive, zero resistances merged; ``laws`` replace resistances."""
     finite = [e for e in elements if np.isfinite(e[3])]
     names = [*sources, *dict.fromkeys(n for e in finite for n in e[1:3] if n not in sources)]
     index = {n: k for k, n in enumerate(names)}
@@ -120,7 +145,9 @@ def _lines(elements: list[tuple[str, str, str, float]], sources: dict[str, float
         if a in lines:
             out.append(lines.pop(a))
         if r > 0 and live[index[a]] in driven and node(a) != node(b):
-            out.append(f"r{name} {node(a)} {node(b)} {r!r}")
+            ends = f"{node(a)} {node(b)}"
+            law = laws.get(name)
+            out.append(f"b{name} {ends} i={law % (node(a), node(b))}" if law else f"r{name} {ends} {r!r}")
         if b in lines:
             out.append(lines.pop(b))
     return [*out, *lines.values()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Scalar
 
@@ -21,14 +23,15 @@ class Wires:
     r_bottom=r_source``.
 
     Args:
-      r_word: one word-line segment.
-      r_bit: one bit-line segment.
-      r_left: left terminal of the word lines; None is one segment, ``r_word``.
+      r_word: word-line segments: a scalar, or finite and [rows, cols - 1], one number for each segment.
+      r_bit: bit-line segments: a scalar, or finite and [rows - 1, cols].
+      r_left: left terminal of the word lines; None is one segment, ``r_word`` (the nearest one of each line).
       r_right: right terminal of the word lines.
       r_top: top terminal of the bit lines.
-      r_bottom: bottom terminal of the bit lines; None is one segment, ``r_bit``.
+      r_bottom: bottom terminal of the bit lines; None is one segment, ``r_bit`` (the nearest one of each line).
 
-    A terminal resistance may be a scalar or one number per line.
+    A terminal resistance may be a scalar or one number per line. Of several numbers inf is a line without that
+    terminal, whose drive is ignored: with no other end it floats. A break inside a line is a large number.
 
     Example:
       >>> import xbar_jax as xb
@@ -45,3 +48,13 @@ class Wires:
     r_right: Scalar = leaf(math.inf)
     r_top: Scalar = leaf(math.inf)
     r_bottom: Scalar | None = leaf(None)
+
+    def terminal(self, side: str) -> Scalar:
+        """Resistance of the terminals of one side, ohm, None replaced by what it stands for."""
+        r = getattr(self, f"r_{side}")
+        if r is not None:
+            return r
+        segment = self.r_word if side == "left" else self.r_bit
+        if np.ndim(segment) < 2:
+            return segment
+        return segment[:, 0] if side == "left" else segment[-1]

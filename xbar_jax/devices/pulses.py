@@ -84,7 +84,8 @@ def _apply(
 
     def pair(m, w):
         # Both words depend on m, so that under vmap they have the same axes.
-        words = random.threefry(tuple(key + jnp.stack([jnp.zeros_like(m), m]).astype(jnp.uint32)), *index)
+        counter = key + jnp.stack([jnp.zeros_like(m), m]).astype(jnp.uint32)
+        words = random.threefry((counter[0], counter[1]), *index)
         first, second = (z.astype(w.dtype) for z in random.normal_pair(*words))
         w = jnp.where(n > 2 * m, device.step(w, up, first, parameters), w)
         return jnp.where(n > 2 * m + 1, device.step(w, up, second, parameters), w)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -38,7 +38,17 @@ def standin():
     return _mode("standin")
 
 
-def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Callable:
+WORDS = ("float32", "int32", "uint32")
+FLOATS = ("float32", "float64", "int32", "bool")
+
+
+def custom_call(
+    name: str,
+    *,
+    in_place: Mapping[int, int] | None = None,
+    dtypes: Sequence[str] = WORDS,
+    platforms: Sequence[str] = ("cpu", "cuda"),
+) -> Callable:
     """Decorator: the custom call ``name`` is the compiled form of this JAX function.
 
     The function takes arrays by position and static values by keyword, and returns a tuple of arrays, all
@@ -55,6 +65,8 @@ def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Call
     Args:
       name: name of the handler in the libraries.
       in_place: operand number -> result number that may share memory; XLA copies unless the operand is donated.
+      dtypes: what the handler takes; with an operand of another type the JAX form runs.
+      platforms: where there is a handler; elsewhere the JAX form runs.
 
     Returns:
       A function of the same signature; ``.body`` is the JAX form.
@@ -70,12 +82,12 @@ def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Call
             kernel = getattr(device, "kernel", None)
             if mode == "body" or (device is not None and kernel is None):
                 return jax.jit(one)
-            if mode == "standin":
+            if mode == "standin" and "cuda" in platforms:
                 found = {"cpu": "standin"} if library.available("standin", name, kernel, operands) else {}
                 if not found:
                     raise RuntimeError(f"native: the stand-in library is {library.load('standin').reason}")
             else:
-                found = {p: p for p in ("cpu", "cuda") if library.available(p, name, kernel, operands)}
+                found = {p: p for p in platforms if library.available(p, name, kernel, operands)}
             if not found:
                 return jax.jit(one)
             attributes = {k: (kernel if k == "device" else v) for k, v in values.items() if not k.startswith("_")}
@@ -86,18 +98,13 @@ def custom_call(name: str, *, in_place: Mapping[int, int] | None = None) -> Call
 
         @functools.wraps(body)
         def call(*operands, **static):
-            mode = _mode.value if all(_native_dtype(x) for x in operands) else "body"
+            mode = _mode.value if all(jnp.result_type(x).name in dtypes for x in operands) else "body"
             return form(tuple(sorted((defaults | static).items())), mode, len(operands))(*operands)
 
         call.body = body  # type: ignore[attr-defined]
         return call
 
     return decorate
-
-
-def _native_dtype(x: Any) -> bool:
-    """Native forms exist for float32 and 32-bit integers; other precisions run in JAX."""
-    return jnp.result_type(x) in (jnp.float32, jnp.int32, jnp.uint32)
 
 
 def _differentiable(body: Callable, fast: Callable) -> Callable:

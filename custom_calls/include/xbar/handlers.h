@@ -227,8 +227,8 @@ struct ReadCall {
 #define XBAR_NO_TRAITS \
   std::initializer_list<xla::ffi::Traits> {}
 
-// The calls of every library; `context` binds what its handlers take in front of the operands.
-#define XBAR_LIBRARY(context, traits, platform, detail)                                                            \
+// The calls on cells; `context` binds what its handlers take in front of the operands, `more` names further calls.
+#define XBAR_LIBRARY(context, traits, platform, detail, more)                                                            \
   XBAR_HANDLER(xbar_coincidences, coincidences,                                                                    \
                context.Arg<xbar::Buffer>()                                                                         \
                    .Arg<xbar::Buffer>()                                                                            \
@@ -268,4 +268,4 @@ struct ReadCall {
   XBAR_VISIBLE const char* xbar_platform() { return platform; }                                                    \
   XBAR_VISIBLE const char* xbar_detail() { return detail; }                                                        \
   XBAR_VISIBLE const char* xbar_devices() { return XBAR_DEVICE_NAMES; }                                            \
-  XBAR_VISIBLE const char* xbar_targets() { return "xbar_coincidences xbar_pulses xbar_trains xbar_read"; }
+  XBAR_VISIBLE const char* xbar_targets() { return "xbar_coincidences xbar_pulses xbar_trains xbar_read" more; }
