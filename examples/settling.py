@@ -61,6 +61,6 @@ if __name__ == "__main__":
         axes.set_xlabel("time, ps")
         axes.grid(alpha=0.25)
     figure.axes[0].set_ylabel("column current / final current")
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    figure.axes[-1].legend(loc="lower right", fontsize=8)
     plot.save(figure, folder / "settling.png")
     print(f"wrote {folder / 'settling.png'} (dotted: settled to 1 %)")

@@ -104,7 +104,7 @@ static ffi::Error effective(ffi::ThreadPool& pool, const EffectiveCall& call) {
   const int64_t all = call.rows * call.cols == 0 ? 0 : call.batch.outer * call.batch.arrays;
   const auto one = [&](int64_t k, const Parallel& parallel) {
     const Effective<T> a = call.at<T>(k / call.batch.arrays, k % call.batch.arrays);
-    char* memory = scratch(1).get(kernel.effective_scratch(a));
+    char* memory = scratch(1).get(kernel.effective_scratch(a, parallel));
     if (!memory) {
       failed = true;
       return;

@@ -11,7 +11,7 @@ struct CircuitKernelsOf {
   void (*scratch)(const CellCurrents<T>&, int64_t* shared, int64_t* own);
   void (*factor)(const CellCurrents<T>&, char* shared);
   void (*solve)(const CellCurrents<T>&, const char* shared, char* own, const Parallel&);
-  int64_t (*effective_scratch)(const Effective<T>&);
+  int64_t (*effective_scratch)(const Effective<T>&, const Parallel&);
   void (*effective)(const Effective<T>&, char* scratch, const Parallel&);
   void (*running_sum)(const T* x, T* y, int64_t n, int64_t count, bool reverse, int64_t first, int64_t last);
 };

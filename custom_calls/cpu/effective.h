@@ -2,7 +2,8 @@
 //
 // Row by row x <- F(x + r H) and N <- (I - F)(N + h e_k), F = x (I + x)^-1, by one Gauss-Jordan elimination of
 // [I + x | N] in blocks of columns: small inverses and products of full registers. What is kept of I + x is its difference
-// from I, so that a small x keeps its digits. Of x and y only blocks on and below the diagonal are kept: at every stage the
+// from I, so that a small x keeps its digits. N does not act back on x, so it follows some lines behind, in pieces, on the
+// other threads. Of x and y only blocks on and below the diagonal are kept: at every stage the
 // rest is their transpose, with the other sign where one of row and column is eliminated and the other is not.
 #pragma once
 
@@ -17,13 +18,24 @@ inline namespace XBAR_ISA {
 template <class T>
 struct EffectiveWork {
   static constexpr int w = kWidth<T>;
-  static constexpr int64_t kBlock = 32;  // columns eliminated at a time, a multiple of every width
+  static constexpr int64_t kBlock = 16;  // columns eliminated at a time, a multiple of every width
+  static constexpr int64_t kAhead = 8;   // lines eliminated before their currents follow
+  static constexpr int64_t kSlices = 4;  // pieces of the currents
+  // What the elimination of one line did, for the currents that follow.
+  struct Step {
+    int64_t line;
+    bool series;  // there was a resistance in series
+    T *h, *scale, *panels, *inverses;
+  };
+
   const Effective<T>& a;
   const Parallel& parallel;
   int64_t m, n, ld, nm, lm;  // rows, lines carried; padded to blocks; lines added, padded
   Ladder<T> line;            // one line of `across` in each register slot
-  T *g, *t, *d, *h;          // of one line: [ld] conductances, transfers, diagonal of the inverse, short-circuit currents
-  T *v, *x, *port, *panel, *across, *inverse, *by_line;
+  T *g, *d, *v;              // [ld] of one line
+  T *x, *port, *across, *by_line;
+  Step steps[2][kAhead];
+  int64_t loaded = -1;
   T *carried, *y;  // [ld, lm] currents N; [ld, ld] conductance, with a lead of its own
 
   EffectiveWork(const Effective<T>& arguments, const Parallel& on) : a(arguments), parallel(on) {
@@ -35,15 +47,20 @@ struct EffectiveWork {
 
   void plan(Arena& arena) {
     line = Ladder<T>::make(arena, n, w, false);
-    for (T** p : {&g, &t, &d, &h, &v}) *p = arena.take<T>(ld);
+    for (T** p : {&g, &d, &v}) *p = arena.take<T>(ld);
     x = arena.take<T>(ld * ld);
     port = arena.take<T>(ld * ld);
     y = arena.take<T>(ld * ld);
-    panel = arena.take<T>(ld * kBlock);
     across = arena.take<T>(kBlock * ld);
-    inverse = arena.take<T>(kBlock * kBlock);
     by_line = arena.take<T>(n * w);
     carried = arena.take<T>(ld * lm);
+    for (int64_t q = 0; q < 2 * (parallel.pool ? kAhead : 1); ++q) {
+      Step& step = steps[q % 2][q / 2];
+      step.line = -1;
+      for (T** p : {&step.h, &step.scale}) *p = arena.take<T>(ld);
+      step.panels = arena.take<T>(ld * ld);
+      step.inverses = arena.take<T>(ld * kBlock);
+    }
   }
 
   // Of w lines from `first`: factors of their tridiagonals.
@@ -61,7 +78,7 @@ struct EffectiveWork {
   }
 
   // port = (diag(g)^-1 + W)^-1 of the loaded line l, lower triangle; h = its row sums.
-  void make_port(int64_t l) {
+  void make_port(int64_t l, T* h) {
     T diagonal = line.z[l];
     for (int64_t j = 0; j < ld; ++j) g[j] = v[j] = h[j] = 0;
     for (int64_t j = 0; j < n; ++j) {
@@ -90,9 +107,8 @@ struct EffectiveWork {
     }
   }
 
-  // inverse <- F of the diagonal block at k, by columns.
-  void invert_block(int64_t k) {
-    T* f = inverse;
+  // f <- F of the diagonal block at k, column by column.
+  void invert_block(int64_t k, T* f) const {
     for (int64_t i = 0; i < kBlock; ++i)
       for (int64_t j = 0; j < kBlock; j += w) pack(f + i * kBlock + j) = pack(x + (k + i) * ld + k + j);
     for (int64_t p = 0; p < kBlock; ++p) {
@@ -113,51 +129,45 @@ struct EffectiveWork {
     for (int64_t e = 0; e < kBlock * kBlock; e += w) pack(f + e) = -pack(f + e);
   }
 
-  // [x | carried] <- [F(x) | (I - F) carried]; columns of `carried` from c0 on are live.
-  void eliminate(int64_t c0) {
-    const int64_t live = lm - c0;
+  // x <- F(x), noting every block's columns and inverse.
+  void eliminate(const Step& step) {
     for (int64_t k = 0; k < ld; k += kBlock) {
-      invert_block(k);
+      T *panel = step.panels + k * ld, *inverse = step.inverses + k * kBlock;
+      invert_block(k, inverse);
       // Columns k of all rows, and rows k over all columns, times (I - F) of the block.
-      for (int64_t i = 0; i < ld; ++i) {
-        T* left = panel + i * kBlock;
-        if (i >= k) {
-          std::memcpy(left, x + i * ld + k, sizeof(T) * kBlock);
+      T tile[w * kBlock] __attribute__((aligned(64)));
+      for (int64_t i = 0; i < k; i += w) {
+        for (int64_t c = 0; c < kBlock; c += w) {
+          gather_lines(x + (k + c) * ld + i, ld, w, tile);
+          for (int64_t l = 0; l < w; ++l) pack(panel + (i + l) * kBlock + c) = -pack(tile + l * w);
+        }
+      }
+      for (int64_t i = k; i < ld; ++i) std::memcpy(panel + i * kBlock, x + i * ld + k, sizeof(T) * kBlock);
+      for (int64_t c = 0; c < kBlock && k > 0; ++c) std::memcpy(across + c * ld, x + (k + c) * ld, sizeof(T) * k);
+      for (int64_t j = k; j < ld; j += w) {
+        gather_lines(panel + j * kBlock, kBlock, kBlock, tile);
+        for (int64_t c = 0; c < kBlock; ++c) pack(across + c * ld + j) = pack(tile + c * w);
+      }
+      times_rest(inverse, across, ld, ld);
+      for (int64_t i = 0; i < ld; i += kBlock) {
+        T* rows = x + i * ld;
+        const T* left = panel + i * kBlock;
+        if (i == k) {
+          for (int64_t r = 0; r < kBlock; ++r) {
+            if (k > 0) std::memcpy(rows + r * ld, across + r * ld, sizeof(T) * k);
+            for (int64_t j = 0; j < kBlock; j += w) pack(rows + r * ld + k + j) = -pack(inverse + r * kBlock + j);
+          }
+        } else if (i > k) {
+          if (k > 0) multiply<T>(kBlock, k, kBlock, left, kBlock, 1, across, ld, rows, ld, T(-1));
+          // Columns k become -left (I - F).
+          for (int64_t r = 0; r < kBlock; ++r)
+            for (int64_t j = 0; j < kBlock; j += w) pack(rows + r * ld + k + j) = -pack(left + r * kBlock + j);
+          multiply<T>(kBlock, kBlock, kBlock, left, kBlock, 1, inverse, kBlock, rows + k, ld, T(1));
+          multiply<T>(kBlock, i - k, kBlock, left, kBlock, 1, across + k + kBlock, ld, rows + k + kBlock, ld, T(-1));
         } else {
-          for (int64_t c = 0; c < kBlock; ++c) left[c] = -x[(k + c) * ld + i];
+          multiply<T>(kBlock, i + kBlock, kBlock, left, kBlock, 1, across, ld, rows, ld, T(-1));
         }
       }
-      for (int64_t c = 0; c < kBlock; ++c) {
-        if (k > 0) std::memcpy(across + c * ld, x + (k + c) * ld, sizeof(T) * k);
-        for (int64_t j = k; j < ld; ++j) across[c * ld + j] = panel[j * kBlock + c];
-      }
-      times_rest(across, ld, ld);
-      times_rest(carried + k * lm + c0, lm, live);
-      const int64_t stripes = (ld / kBlock + 3) / 4;  // blocks of rows for one task
-      parallel((ld / kBlock + stripes - 1) / stripes, [&](int64_t s) {
-        for (int64_t i = s * stripes * kBlock; i < std::min(ld, (s + 1) * stripes * kBlock); i += kBlock) {
-          T* rows = x + i * ld;
-          if (i == k) {
-            for (int64_t r = 0; r < kBlock; ++r) {
-              if (k > 0) std::memcpy(rows + r * ld, across + r * ld, sizeof(T) * k);
-              for (int64_t j = 0; j < kBlock; j += w) pack(rows + r * ld + k + j) = -pack(inverse + r * kBlock + j);
-            }
-            continue;
-          }
-          const T* left = panel + i * kBlock;
-          if (i > k) {
-            if (k > 0) multiply<T>(kBlock, k, kBlock, left, kBlock, 1, across, ld, rows, ld, T(-1));
-            // Columns k become -left (I - F).
-            for (int64_t r = 0; r < kBlock; ++r)
-              for (int64_t j = 0; j < kBlock; j += w) pack(rows + r * ld + k + j) = -pack(left + r * kBlock + j);
-            multiply<T>(kBlock, kBlock, kBlock, left, kBlock, 1, inverse, kBlock, rows + k, ld, T(1));
-            multiply<T>(kBlock, i - k, kBlock, left, kBlock, 1, across + k + kBlock, ld, rows + k + kBlock, ld, T(-1));
-          } else {
-            multiply<T>(kBlock, i + kBlock, kBlock, left, kBlock, 1, across, ld, rows, ld, T(-1));
-          }
-          multiply<T>(kBlock, live, kBlock, left, kBlock, 1, carried + k * lm + c0, lm, carried + i * lm + c0, lm, T(-1));
-        }
-      });
     }
     for (int64_t i = 0; i < ld; ++i) {
       const int64_t end = (i / kBlock + 1) * kBlock;
@@ -165,8 +175,34 @@ struct EffectiveWork {
     }
   }
 
+  // The same on the currents of lines [first, last): carried <- (I - F)(carried + h e_line).
+  void follow(const Step& step, int64_t first, int64_t last) {
+    const int64_t k0 = std::max(first, step.line / w * w), live = last - k0;
+    if (live <= 0) return;
+    if (step.line >= first && step.line < last)
+      for (int64_t j = 0; j < n; ++j) carried[j * lm + step.line] += step.h[j];
+    if (!step.series) return;
+    const auto scale = [&](bool back) {
+      for (int64_t j = 0; j < n; ++j) {
+        const T by = back ? T(1) / step.scale[j] : step.scale[j];
+        for (int64_t c = k0; c < last; c += w) pack(carried + j * lm + c) *= by;
+      }
+    };
+    scale(false);
+    for (int64_t k = 0; k < ld; k += kBlock) {
+      const T *panel = step.panels + k * ld, *inverse = step.inverses + k * kBlock;
+      times_rest(inverse, carried + k * lm + k0, lm, live);
+      for (int64_t i = 0; i < ld; i += kBlock) {
+        if (i == k) continue;
+        multiply<T>(kBlock, live, kBlock, panel + i * kBlock, kBlock, 1, carried + k * lm + k0, lm, carried + i * lm + k0,
+                    lm, T(-1));
+      }
+    }
+    scale(true);
+  }
+
   // rows <- (I - inverse) rows, kBlock rows of `cols` columns.
-  void times_rest(T* rows, int64_t stride, int64_t cols) {
+  static void times_rest(const T* inverse, T* rows, int64_t stride, int64_t cols) {
     for (int64_t c = 0; c < cols; c += kBlock) {
       const int64_t width = std::min<int64_t>(kBlock, cols - c);
       alignas(64) T old[kBlock * kBlock];
@@ -194,72 +230,68 @@ struct EffectiveWork {
     return a.down.r[from * a.down.along + line_at * a.down.across];
   }
 
+  // Adds line k to y, and what is in series behind it.
+  void add_line(int64_t k, Step& step) {
+    if (loaded != k / w) {
+      loaded = k / w;
+      load(loaded * w);
+    }
+    step.line = k;
+    make_port(k % w, step.h);
+    add_port();
+    T least = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      step.scale[j] = k > 0 ? segment(k - 1, j) : lead(j);
+      if (step.scale[j] > 0 && (least == 0 || step.scale[j] < least)) least = step.scale[j];
+    }
+    step.series = least > 0;
+    if (!step.series) return;
+    // (I + y r)^-1 = s^-1 (I + s y s)^-1 s with s = sqrt(r). Beside others a resistance of 0 stands for one that is so
+    // much smaller that it changes nothing.
+    for (int64_t j = 0; j < n; ++j) step.scale[j] = std::sqrt(std::max(step.scale[j], least * static_cast<T>(1e-8)));
+    for (int64_t j = n; j < ld; ++j) step.scale[j] = 1;
+    for (int64_t i = 0; i < ld; ++i)
+      for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += w)
+        pack(x + i * ld + j) = step.scale[i] * pack(y + i * ld + j) * pack(step.scale + j);
+    eliminate(step);
+    for (int64_t j = 0; j < ld; ++j) v[j] = T(1) / step.scale[j];
+    for (int64_t i = 0; i < ld; ++i)
+      for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += w)
+        pack(y + i * ld + j) = v[i] * pack(x + i * ld + j) * pack(v + j);
+  }
+
   void solve() {
     for (T* p : {x, port, y}) std::memset(p, 0, sizeof(T) * ld * ld);
     std::memset(carried, 0, sizeof(T) * ld * lm);
-    int64_t loaded = -1;
-    for (int64_t k = m - 1; k >= 0; --k) {
-      // y, the conductance of what is behind, and the new line on top of it.
-      if (loaded != k / w) {
-        loaded = k / w;
-        load(loaded * w);
-      }
-      make_port(k % w);
-      add_port();
-      for (int64_t j = 0; j < n; ++j) carried[j * lm + k] += h[j];
-      // One segment, or the lead, in series: x = sqrt(r) y sqrt(r), y <- y - y F..., scaled back. A line without
-      // resistance is left alone.
-      bool any = false, same = true;
-      const T r0 = k > 0 ? segment(k - 1, 0) : lead(0);
-      for (int64_t j = 0; j < n; ++j) {
-        const T r = k > 0 ? segment(k - 1, j) : lead(j);
-        any |= r > 0;
-        same &= r == r0;
-        v[j] = std::sqrt(r);
-      }
-      if (!any) continue;
-      const int64_t c0 = k / w * w;
-      if (same) {
-        for (int64_t i = 0; i < ld; ++i)
-          for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += w) pack(x + i * ld + j) = r0 * pack(y + i * ld + j);
-        eliminate(c0);
-        const T back = T(1) / r0;
-        for (int64_t i = 0; i < ld; ++i)
-          for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += w) pack(y + i * ld + j) = back * pack(x + i * ld + j);
-      } else {
-        unequal(c0);
-      }
+    loaded = -1;
+    const int64_t ahead = parallel.pool ? kAhead : 1, slices = parallel.pool ? kSlices : 1;
+    const int64_t slice = padded<T>((lm + slices - 1) / slices), rounds = (m + ahead - 1) / ahead;
+    // Round after round: the next lines are added while the currents follow those of the round before.
+    for (int64_t round = 0; round <= rounds; ++round) {
+      Step *next = steps[round % 2], *before = steps[(round + 1) % 2];
+      parallel(1 + slices, [&](int64_t task) {
+        if (task == 0) {
+          for (int64_t q = 0; q < ahead && round < rounds; ++q) {
+            const int64_t k = m - 1 - (round * ahead + q);
+            next[q].line = k;
+            if (k >= 0) add_line(k, next[q]);
+          }
+        } else if (round > 0) {
+          const int64_t first = (task - 1) * slice, last = std::min(lm, first + slice);
+          for (int64_t q = 0; q < ahead && before[q].line >= 0; ++q) follow(before[q], first, last);
+        }
+      });
     }
     // out[k, j] = carried[j, k]
     for (int64_t k = 0; k < m; ++k)
       for (int64_t j = 0; j < n; ++j)
         a.out[(a.down.flip ? m - 1 - k : k) * n + (a.across.flip ? n - 1 - j : j)] = carried[j * lm + k];
   }
-
-  // The same where the lines in series differ: (I + y r)^-1 = s^-1 (I + s y s)^-1 s on lines with s = sqrt(r) > 0.
-  void unequal(int64_t c0) {
-    T least = 0;
-    for (int64_t j = 0; j < n; ++j) least = least == 0 || (v[j] > 0 && v[j] < least) ? v[j] : least;
-    const T tiny = least * static_cast<T>(1e-4);  // stands for 0: what it changes is below rounding
-    for (int64_t j = 0; j < n; ++j) v[j] = v[j] > 0 ? v[j] : tiny;
-    for (int64_t j = n; j < ld; ++j) v[j] = 1;
-    for (int64_t i = 0; i < ld; ++i) {
-      for (int64_t j = 0; j < ld; j += w) pack(x + i * ld + j) = v[i] * pack(y + i * ld + j) * pack(v + j);
-      for (int64_t j = c0; j < lm; j += w) pack(carried + i * lm + j) *= v[i];
-    }
-    eliminate(c0);
-    for (int64_t i = 0; i < ld; ++i) {
-      const T back = T(1) / v[i];
-      for (int64_t j = 0; j < ld; j += w) pack(y + i * ld + j) = back * pack(x + i * ld + j) / pack(v + j);
-      for (int64_t j = c0; j < lm; j += w) pack(carried + i * lm + j) *= back;
-    }
-  }
 };
 
 template <class T>
-inline int64_t effective_scratch(const Effective<T>& a) {
-  const Parallel serial{nullptr, nullptr};
-  EffectiveWork<T> work(a, serial);
+inline int64_t effective_scratch(const Effective<T>& a, const Parallel& parallel) {
+  EffectiveWork<T> work(a, parallel);
   Arena arena;
   work.plan(arena);
   return arena.used;

@@ -31,7 +31,12 @@ CIRCUITS = {
     "bit lines float": (dict(r_bottom=opened(BOTTOM, 0, 4)), dict(left=V)),
     "both kinds float": (dict(r_left=opened(LEFT, 0, 8), r_bottom=opened(BOTTOM, 6)), dict(left=V, bottom=0.1)),
     "one end or the other or none": (
-        dict(r_left=opened(LEFT, 0, 1), r_right=opened(LEFT, 1, 2), r_top=opened(BOTTOM, 3), r_bottom=opened(BOTTOM, 3, 5)),
+        dict(
+            r_left=opened(LEFT, 0, 1),
+            r_right=opened(LEFT, 1, 2),
+            r_top=opened(BOTTOM, 3),
+            r_bottom=opened(BOTTOM, 3, 5),
+        ),
         dict(left=V, right=-V, top=U, bottom=0.0),
     ),
     "every segment its own": (EACH, dict(left=V)),
@@ -77,7 +82,6 @@ def test_derivatives_with_floating_lines(mode, x64):
         wires = xb.Wires(r_word=r, r_bit=2 * r, r_left=r_left, r_bottom=r_bottom)
         sol = xb.solve(g, wires, left=v, tol=1e-14)
         return 1e3 * sol.i_bottom.sum() + (weights * (sol.v_word - 2 * sol.v_bit)).sum()
-
 
     scaled = lambda g, v, r: loss(g * 1e-3, v, r)
     check_grads(scaled, (g * 1e3, v, jnp.array(5.0)), order=2, modes=[mode], atol=1e-5, rtol=1e-5, eps=1e-4)
@@ -141,7 +145,9 @@ def test_a_start_saves_iterations_and_changes_nothing(x64):
     again = xb.solve(g, wires, left=v, start=cold)
     assert again.steps == 0
     assert near.steps < cold.steps
-    np.testing.assert_allclose(near.i_bottom, cold.i_bottom * (1 + 1e-4), rtol=0, atol=1e-9 * float(jnp.abs(cold.i_bottom).max()))
+    np.testing.assert_allclose(
+        near.i_bottom, cold.i_bottom * (1 + 1e-4), rtol=0, atol=1e-9 * float(jnp.abs(cold.i_bottom).max())
+    )
     grad = jax.grad(lambda v: xb.solve(g, wires, left=v, start=cold).i_bottom.sum())(v)
     want = jax.grad(lambda v: xb.solve(g, wires, left=v).i_bottom.sum())(v)
     np.testing.assert_allclose(grad, want, rtol=1e-8)

@@ -48,7 +48,13 @@ def bad(position, value):
         (G, {}, {}, ValueError, "the word lines have no terminal; give left= or right="),
         (G, {}, {"left": 1.0, "bottom": None}, ValueError, "the bit lines have no terminal; give top= or bottom="),
         (G, {"r_word": 0.0, "r_right": 0.0}, {"left": 1.0, "right": 0.0}, ValueError, "a short circuit"),
-        (G, {}, {"left": 1.0, "method": "magic"}, ValueError, "method must be one of auto, line_cg, two_level, got 'magic'"),
+        (
+            G,
+            {},
+            {"left": 1.0, "method": "magic"},
+            ValueError,
+            "method must be one of auto, line_cg, two_level, got 'magic'",
+        ),
         (G, {}, {"left": 1.0, "dtype": np.float16}, TypeError, "dtype must be float32 or float64"),
     ],
 )

@@ -78,7 +78,9 @@ def cell_emf(network: Network, left, right, top, bottom) -> Float[Array, "rows c
 Status = tuple[Int[Array, ""], Float[Array, ""], Bool[Array, ""]]
 
 
-def cell_currents(network: Network, c: Float[Array, "rows cols"], **options) -> tuple[Float[Array, "rows cols"], Status]:
+def cell_currents(
+    network: Network, c: Float[Array, "rows cols"], **options
+) -> tuple[Float[Array, "rows cols"], Status]:
     """:func:`line_currents` of an array without floating lines: currents and status."""
     i, _, _, status = line_currents(network, c, **options)
     return i, status
@@ -131,6 +133,7 @@ def line_currents(
 
     none_word, none_bit = (jnp.zeros_like(c, shape=(k,)) for k in c.shape)
     if not (network.word.floating or network.bit.floating):
+
         def solve(_, c):
             i, _, _, status = run(c, none_word, none_bit, guess)
             return i, status
@@ -166,9 +169,7 @@ def line_currents(
 
     def transpose_solve_all(_, b):
         p, q_word, q_bit = b
-        (i, y_word, y_bit), status = held(
-            run(fixed.g * p, q_word, q_bit, jnp.zeros((1, 1), p.dtype)), q_word, q_bit
-        )
+        (i, y_word, y_bit), status = held(run(fixed.g * p, q_word, q_bit, jnp.zeros((1, 1), p.dtype)), q_word, q_bit)
         return (p - fixed.drop(i) - shift(y_word, y_bit), y_word, y_bit), status
 
     # The zeros depend on c, because a linear solve is transposed only as a whole.

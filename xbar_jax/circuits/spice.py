@@ -87,7 +87,9 @@ def _resistors(g: np.ndarray, wires: Wires, ends: Terminals) -> list[tuple[str, 
     """Every resistance as (name, node, node, ohm), terminals first; an open cell is left out."""
     rows, cols = g.shape
     end = lambda side, count: np.broadcast_to(np.asarray(wires.terminal(side), np.float64), (count,)).tolist()
-    left, right, top, bottom = (end(side, n) for side, n in (("left", rows), ("right", rows), ("top", cols), ("bottom", cols)))
+    left, right, top, bottom = (
+        end(side, n) for side, n in (("left", rows), ("right", rows), ("top", cols), ("bottom", cols))
+    )
     word = np.broadcast_to(np.asarray(wires.r_word, np.float64), (rows, cols - 1)).tolist()
     bit = np.broadcast_to(np.asarray(wires.r_bit, np.float64), (rows - 1, cols)).tolist()
     out = []

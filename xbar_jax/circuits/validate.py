@@ -156,7 +156,9 @@ def _facts(g, wires: Wires, ends: Terminals):
     for line, axis, sides in (("word", 1, ("left", "right")), ("bit", 0, ("bottom", "top"))):
         closed = g.sum(axis) > 0
         given = [wires.terminal(side) for side in sides if getattr(ends, side) is not None]
-        joined = sum((jnp.isfinite(jnp.asarray(r)).astype(jnp.int32) for r in given), jnp.zeros(closed.shape, jnp.int32))
+        joined = sum(
+            (jnp.isfinite(jnp.asarray(r)).astype(jnp.int32) for r in given), jnp.zeros(closed.shape, jnp.int32)
+        )
         if any(np.ndim(r) == 0 for r in given):
             own = [wires.r_left, wires.r_bottom][axis == 0] is None and getattr(ends, sides[0]) is not None
             yield (
@@ -167,7 +169,9 @@ def _facts(g, wires: Wires, ends: Terminals):
         a, b = (getattr(ends, side) for side in sides)
         if a is not None and b is not None:
             segments = jnp.asarray(getattr(wires, f"r_{line}"), g.dtype)
-            whole = segments.sum(axis) if segments.ndim else segments * (g.shape[axis] - 1) if g.shape[axis] > 1 else 0.0
+            whole = (
+                segments.sum(axis) if segments.ndim else segments * (g.shape[axis] - 1) if g.shape[axis] > 1 else 0.0
+            )
             whole = whole + sum(jnp.asarray(r, g.dtype) for r in given)
             yield (
                 (whole > 0) | (a == b),
@@ -181,7 +185,14 @@ def check(name: str, g, wires: Wires, ends: Terminals) -> None:
     if not isinstance(wires, Wires):
         raise TypeError(f"{name}: wires must be an xb.Wires or None, got {type(wires).__name__}")
     rows, cols = g.shape
-    shapes = dict(r_word=(rows, cols - 1), r_bit=(rows - 1, cols), r_left=(rows,), r_right=(rows,), r_top=(cols,), r_bottom=(cols,))
+    shapes = dict(
+        r_word=(rows, cols - 1),
+        r_bit=(rows - 1, cols),
+        r_left=(rows,),
+        r_right=(rows,),
+        r_top=(cols,),
+        r_bottom=(cols,),
+    )
     for field, each in shapes.items():
         r = getattr(wires, field)
         if r is None and field in ("r_left", "r_bottom"):
