@@ -97,19 +97,19 @@ static ffi::Error cell_currents(ffi::ThreadPool pool, XBAR_CELL_CURRENTS_PARAMET
   return is(g, ffi::DataType::F64) ? solve<double>(pool, call) : solve<float>(pool, call);
 }
 
-template <class T>
-static ffi::Error effective(ffi::ThreadPool& pool, const EffectiveCall& call) {
-  const CircuitKernelsOf<T>& kernel = circuit_kernels().of<T>();
+// Runs run(array arguments, index, scratch, parallel) for every array, each with bytes(arguments, parallel) of scratch.
+template <class T, class Bytes, class Run>
+static ffi::Error over_arrays(ffi::ThreadPool& pool, const EffectiveCall& call, const Bytes& bytes, const Run& run) {
   std::atomic<bool> failed{false};
   const int64_t all = call.rows * call.cols == 0 ? 0 : call.batch.outer * call.batch.arrays;
   const auto one = [&](int64_t k, const Parallel& parallel) {
     const Effective<T> a = call.at<T>(k / call.batch.arrays, k % call.batch.arrays);
-    char* memory = scratch(1).get(kernel.effective_scratch(a, parallel));
+    char* memory = scratch(1).get(bytes(a, parallel));
     if (!memory) {
       failed = true;
       return;
     }
-    kernel.effective(a, memory, parallel);
+    run(a, k, memory, parallel);
     scratch(1).done();
   };
   if (all == 1) {
@@ -118,6 +118,27 @@ static ffi::Error effective(ffi::ThreadPool& pool, const EffectiveCall& call) {
     parallel_for(pool, all, [&](int64_t k) { one(k, Parallel{nullptr, nullptr}); });
   }
   return failed ? out_of_memory() : ffi::Error::Success();
+}
+
+template <class T>
+static ffi::Error effective(ffi::ThreadPool& pool, const EffectiveCall& call) {
+  const CircuitKernelsOf<T>& kernel = circuit_kernels().of<T>();
+  return over_arrays<T>(pool, call, kernel.effective_scratch,
+                        [&](const Effective<T>& a, int64_t, char* memory, const Parallel& parallel) {
+                          kernel.effective(a, memory, parallel);
+                        });
+}
+
+template <class T>
+static ffi::Error transposed(ffi::ThreadPool& pool, const EffectiveCall& call, const Buffer& gain) {
+  const CircuitKernelsOf<T>& kernel = circuit_kernels().of<T>();
+  if (!holds(call.batch, gain, call.out.element_type(), {call.rows, call.cols}))
+    return invalid("gain must be [rows, cols] of the type of the result");
+  return over_arrays<T>(pool, call, kernel.effective_transpose_scratch,
+                        [&](const Effective<T>& a, int64_t k, char* memory, const Parallel& parallel) {
+                          const int64_t arrays = call.batch.arrays;
+                          kernel.effective_transpose(a, call.like_result<T>(gain, k / arrays, k % arrays), memory, parallel);
+                        });
 }
 
 static ffi::Error effective_conductance(ffi::ThreadPool pool, Buffer g, Buffer r_across, Buffer near_across,
@@ -129,6 +150,17 @@ static ffi::Error effective_conductance(ffi::ThreadPool pool, Buffer g, Buffer r
   const ffi::Error error = call.check();
   if (error.failure()) return error;
   return is(g, ffi::DataType::F64) ? effective<double>(pool, call) : effective<float>(pool, call);
+}
+
+static ffi::Error effective_gradient(ffi::ThreadPool pool, Buffer g, Buffer r_across, Buffer near_across,
+                                     Buffer far_across, Buffer ends_across, Buffer r_down, Buffer near_down,
+                                     Buffer far_down, Buffer ends_down, Buffer gain, Result out, int64_t across_flip,
+                                     int64_t down_flip) {
+  const EffectiveCall call(g, r_across, near_across, far_across, ends_across, r_down, near_down, far_down, ends_down,
+                           out, across_flip, down_flip);
+  const ffi::Error error = call.check();
+  if (error.failure()) return error;
+  return is(g, ffi::DataType::F64) ? transposed<double>(pool, call, gain) : transposed<float>(pool, call, gain);
 }
 
 template <class T>
@@ -167,5 +199,7 @@ XBAR_HANDLER(xbar_cell_currents, cell_currents, XBAR_CELL_CURRENTS_BINDING(xla::
              XBAR_NO_TRAITS)
 XBAR_HANDLER(xbar_effective, effective_conductance,
              XBAR_EFFECTIVE_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
+XBAR_HANDLER(xbar_effective_transpose, effective_gradient,
+             XBAR_EFFECTIVE_TRANSPOSE_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
 XBAR_HANDLER(xbar_running_sum, running_sum, XBAR_RUNNING_SUM_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()),
              XBAR_NO_TRAITS)

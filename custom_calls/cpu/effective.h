@@ -32,7 +32,7 @@ struct EffectiveWork {
   const Parallel& parallel;
   int64_t m, n, ld, nm, lm;  // rows, lines carried; padded to blocks; lines added, padded
   Ladder<T> line;            // one line of `across` in each register slot
-  T *g, *d, *v;              // [ld] of one line
+  T *g, *d, *v, *open;       // [ld] of one line; open: voltages of its nodes under a unit drive
   T *x, *port, *across, *by_line;
   Step steps[2][kAhead];
   int64_t loaded = -1;
@@ -47,7 +47,7 @@ struct EffectiveWork {
 
   void plan(Arena& arena) {
     line = Ladder<T>::make(arena, n, w, false);
-    for (T** p : {&g, &d, &v}) *p = arena.take<T>(ld);
+    for (T** p : {&g, &d, &v, &open}) *p = arena.take<T>(ld);
     x = arena.take<T>(ld * ld);
     port = arena.take<T>(ld * ld);
     y = arena.take<T>(ld * ld);
@@ -80,7 +80,7 @@ struct EffectiveWork {
   // port = (diag(g)^-1 + W)^-1 of the loaded line l, lower triangle; h = its row sums.
   void make_port(int64_t l, T* h) {
     T diagonal = line.z[l];
-    for (int64_t j = 0; j < ld; ++j) g[j] = v[j] = h[j] = 0;
+    for (int64_t j = 0; j < ld; ++j) g[j] = v[j] = h[j] = open[j] = 0;
     for (int64_t j = 0; j < n; ++j) {
       g[j] = by_line[j * w + l];
       if (j > 0) {
@@ -102,7 +102,8 @@ struct EffectiveWork {
     }
     T drop = line.z[l] * norton;
     for (int64_t j = 0; j < n; ++j) {
-      h[j] = g[j] * (T(1) - drop);
+      open[j] = T(1) - drop;
+      h[j] = g[j] * open[j];
       if (j + 1 < n) drop = line.t[j * w + l] * drop + line.s[j * w + l] * d[j];
     }
   }
@@ -289,6 +290,201 @@ struct EffectiveWork {
   }
 };
 
+// The transpose of its derivative: from what a loss gains with G_eff, what it gains with g.
+//
+// With T = (I + y R)^-1, N' = T N, y' = T y for what is in series (R) behind line k, y = y'' + H and N = N'' + h e_k for
+// the line on top of what is farther, and bars for gradients,
+//
+//     bar N = T^T bar N',   bar y = T^T bar y' T - sym(bar N N'^T R),   bar N'' = bar N,   bar y'' = bar H = bar y,
+//     bar g_j = [C bar H C^T]_jj + (C bar h)_j (1 - drop_j),   C = I - A^-1 g,   bar h = bar N e_k,
+//
+// from the near end to the far one, with F = I - T of every line kept from the way there. A^-1 is applied by sweeps.
+template <class T>
+struct EffectiveTranspose : EffectiveWork<T> {
+  using Work = EffectiveWork<T>;
+  using Step = typename Work::Step;
+  using Work::a, Work::at, Work::carried, Work::g, Work::ld, Work::line, Work::lm, Work::m, Work::n,
+      Work::open, Work::parallel, Work::port, Work::v, Work::w, Work::x;
+  const T* gain;  // [rows, cols]
+  T *kept_f, *kept_n, *scales, *bar_n, *bar_y, *left, *right, *solved, *one, *two;
+  bool* series;
+  int64_t *begins;  // where the currents of a line are kept
+
+  EffectiveTranspose(const Effective<T>& arguments, const T* bar, const Parallel& on) : Work(arguments, on), gain(bar) {}
+
+  void plan(Arena& arena) {
+    Work::plan(arena);
+    kept_f = arena.take<T>(m * ld * ld);
+    int64_t all = 0;
+    begins = arena.take<int64_t>(m);
+    for (int64_t k = 0; k < m; ++k) {
+      if (arena.base) begins[k] = all;
+      all += (lm - k / w * w) * ld;
+    }
+    kept_n = arena.take<T>(all);
+    scales = arena.take<T>(m * ld);
+    series = arena.take<bool>(m);
+    bar_n = arena.take<T>(ld * lm);
+    left = arena.take<T>(ld * lm);
+    for (T** p : {&bar_y, &right, &solved}) *p = arena.take<T>(ld * ld);
+    for (T** p : {&one, &two}) *p = arena.take<T>(ld);
+  }
+
+  // out -= f in over `cols` columns, in stripes of rows.
+  void subtract(const T* f, const T* in, T* out, int64_t stride, int64_t cols) {
+    constexpr int64_t kRows = 32;
+    const auto stripe = [&](int64_t s) {
+      const int64_t i = s * kRows, rows = std::min(kRows, ld - i);
+      multiply<T>(rows, cols, ld, f + i * ld, ld, 1, in, stride, out + i * stride, stride, T(-1));
+    };
+    if (ld * ld * cols < (int64_t{1} << 20)) {
+      for (int64_t s = 0; s * kRows < ld; ++s) stripe(s);
+    } else {
+      parallel((ld + kRows - 1) / kRows, stripe);
+    }
+  }
+
+  void forward() {
+    for (T* p : {x, port, this->y}) std::memset(p, 0, sizeof(T) * ld * ld);
+    std::memset(carried, 0, sizeof(T) * ld * lm);
+    this->loaded = -1;
+    Step& step = this->steps[0][0];
+    for (int64_t k = m - 1; k >= 0; --k) {
+      this->add_line(k, step);
+      this->follow(step, 0, lm);
+      series[k] = step.series;
+      if (!step.series) continue;
+      std::memcpy(scales + k * ld, step.scale, sizeof(T) * ld);
+      T* f = kept_f + k * ld * ld;
+      for (int64_t i = 0; i < ld; ++i)
+        std::memcpy(f + i * ld, x + i * ld, sizeof(T) * (i / Work::kBlock + 1) * Work::kBlock);
+      for (int64_t i = 0; i < ld; ++i)
+        for (int64_t j = (i / Work::kBlock + 1) * Work::kBlock; j < ld; ++j) f[i * ld + j] = f[j * ld + i];
+      const int64_t c0 = k / w * w;
+      T tile[w * w] __attribute__((aligned(64)));
+      for (int64_t j = 0; j < ld; j += w) {
+        for (int64_t c = c0; c < lm; c += w) {
+          gather_lines(carried + j * lm + c, lm, w, tile);
+          for (int64_t l = 0; l < w; ++l) pack(kept_n + begins[k] + (c - c0 + l) * ld + j) = pack(tile + l * w);
+        }
+      }
+    }
+  }
+
+  void solve() {
+    forward();
+    std::memset(bar_n, 0, sizeof(T) * ld * lm);
+    std::memset(bar_y, 0, sizeof(T) * ld * ld);
+    for (int64_t k = 0; k < m; ++k)
+      for (int64_t j = 0; j < n; ++j)
+        bar_n[j * lm + k] = gain[(a.down.flip ? m - 1 - k : k) * n + (a.across.flip ? n - 1 - j : j)];
+    this->loaded = -1;
+    for (int64_t k = 0; k < m; ++k) {
+      if (series[k]) through(k);
+      line_gain(k);
+    }
+  }
+
+  // Gradients before what is in series behind line k, from those behind it.
+  void through(int64_t k) {
+    const T *f = kept_f + k * ld * ld, *s = scales + k * ld, *after = kept_n + begins[k];
+    const int64_t c0 = k / w * w, live = lm - c0;
+    for (int64_t i = 0; i < ld; ++i) {
+      const T back = T(1) / s[i];
+      v[i] = back;
+      for (int64_t c = c0; c < lm; c += w) pack(left + i * lm + c) = pack(bar_n + i * lm + c) *= back;
+    }
+    subtract(f, left + c0, bar_n + c0, lm, live);
+    for (int64_t i = 0; i < ld; ++i)
+      for (int64_t j = 0; j < ld; j += w) pack(right + i * ld + j) = pack(bar_y + i * ld + j) *= v[i] * pack(v + j);
+    subtract(f, right, bar_y, ld, ld);
+    std::memcpy(right, bar_y, sizeof(T) * ld * ld);
+    subtract(right, f, bar_y, ld, ld);
+    // (s^-1 bar N)(s N')^T; N' is scaled where the product is.
+    std::memset(right, 0, sizeof(T) * ld * ld);
+    constexpr int64_t kRows = 32;
+    const auto stripe = [&](int64_t q) {
+      const int64_t i = q * kRows, rows = std::min(kRows, ld - i);
+      multiply<T>(rows, ld, live, bar_n + i * lm + c0, lm, 1, after, ld, right + i * ld, ld, T(1));
+    };
+    if (ld * ld * live < (int64_t{1} << 20)) {
+      for (int64_t q = 0; q * kRows < ld; ++q) stripe(q);
+    } else {
+      parallel((ld + kRows - 1) / kRows, stripe);
+    }
+    for (int64_t i = 0; i < ld; ++i)
+      for (int64_t j = 0; j < ld; j += w) pack(right + i * ld + j) *= pack(s + j);
+    for (int64_t i = 0; i < ld; i += w) {
+      T tile[w * w] __attribute__((aligned(64)));
+      for (int64_t j = 0; j < ld; j += w) {
+        gather_lines(right + j * ld + i, ld, w, tile);  // tile[l, .] = right[j + ., i + l]
+        for (int64_t l = 0; l < w; ++l) {
+          T* row = bar_y + (i + l) * ld + j;
+          const Pack<T> both = T(0.5) * (pack(right + (i + l) * ld + j) + pack(tile + l * w));
+          pack(row) = s[i + l] * (pack(row) - both) * pack(s + j);
+        }
+      }
+    }
+    for (int64_t i = 0; i < ld; ++i)
+      for (int64_t c = c0; c < lm; c += w) pack(bar_n + i * lm + c) *= s[i];
+  }
+
+  // The gradient of the cells of line k.
+  void line_gain(int64_t k) {
+    if (this->loaded != k / w) {
+      this->loaded = k / w;
+      this->load(this->loaded * w);
+    }
+    const int64_t l = k % w;
+    this->make_port(l, one);  // for g, open; the port is rebuilt below as A^-1
+    const auto t = [&](int64_t j) { return line.t[j * w + l]; };
+    const auto s = [&](int64_t j) { return line.s[j * w + l]; };
+    // right <- C bar H, rows by sweeps.
+    for (int64_t c = 0; c < ld; c += w) {
+      Pack<T> norton{};
+      for (int64_t j = n - 1; j >= 0; --j) {
+        pack(solved + j * ld + c) = norton;  // of position j + 1
+        norton = g[j] * pack(bar_y + j * ld + c) + (j + 1 < n ? t(j) * norton : Pack<T>{});
+      }
+      Pack<T> drop = line.z[l] * norton;
+      for (int64_t j = 0; j < n; ++j) {
+        const Pack<T> next = pack(solved + j * ld + c);
+        pack(right + j * ld + c) = pack(bar_y + j * ld + c) - drop;
+        if (j + 1 < n) drop = t(j) * drop + s(j) * next;
+      }
+    }
+    // A^-1, rows and columns, times g.
+    T diagonal = line.z[l];
+    for (int64_t j = 0; j < ld; ++j) v[j] = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      if (j > 0) {
+        for (int64_t c = 0; c < j; c += w) pack(v + c) *= t(j - 1);
+        diagonal = t(j - 1) * (t(j - 1) * diagonal + line.r[(j - 1) * line.r_stride + l]);
+      }
+      v[j] = diagonal;
+      for (int64_t q = 0; q <= j; ++q) solved[q * ld + j] = solved[j * ld + q] = v[q];
+    }
+    // bar h through C.
+    T norton = 0;
+    for (int64_t j = n - 1; j >= 0; --j) {
+      one[j] = norton;
+      norton = g[j] * bar_n[j * lm + k] + (j + 1 < n ? t(j) * norton : T(0));
+    }
+    T drop = line.z[l] * norton;
+    for (int64_t j = n; j < ld; ++j) g[j] = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      Pack<T> sum{};
+      for (int64_t c = 0; c < ld; c += w)
+        sum += c + w <= n ? pack(right + j * ld + c) * pack(solved + j * ld + c) * pack(g + c) : Pack<T>{};
+      T value = static_cast<T>(sum_lanes<T>(sum));
+      for (int64_t c = n / w * w; c < n; ++c) value += right[j * ld + c] * solved[j * ld + c] * g[c];
+      const T from_h = (bar_n[j * lm + k] - drop) * open[j];
+      a.out[(a.down.flip ? m - 1 - k : k) * n + (a.across.flip ? n - 1 - j : j)] = right[j * ld + j] - value + from_h;
+      if (j + 1 < n) drop = t(j) * drop + s(j) * one[j];
+    }
+  }
+};
+
 template <class T>
 inline int64_t effective_scratch(const Effective<T>& a, const Parallel& parallel) {
   EffectiveWork<T> work(a, parallel);
@@ -300,6 +496,22 @@ inline int64_t effective_scratch(const Effective<T>& a, const Parallel& parallel
 template <class T>
 inline void effective_solve(const Effective<T>& a, char* scratch, const Parallel& parallel) {
   EffectiveWork<T> work(a, parallel);
+  Arena arena{scratch, 0};
+  work.plan(arena);
+  work.solve();
+}
+
+template <class T>
+inline int64_t effective_transpose_scratch(const Effective<T>& a, const Parallel& parallel) {
+  EffectiveTranspose<T> work(a, nullptr, parallel);
+  Arena arena;
+  work.plan(arena);
+  return arena.used;
+}
+
+template <class T>
+inline void effective_transpose(const Effective<T>& a, const T* gain, char* scratch, const Parallel& parallel) {
+  EffectiveTranspose<T> work(a, gain, parallel);
   Arena arena{scratch, 0};
   work.plan(arena);
   work.solve();

@@ -1,5 +1,5 @@
 // CUDA kernels and XLA's side of them: one thread a cell, a line, a column. The arithmetic is that of xbar/cell.h.
-#include "launch.h"
+#include "circuits.h"
 #include "xbar/all_devices.h"
 #include "xbar/cell.h"
 
@@ -11,12 +11,6 @@ struct PulseLaunch {
   PulseArguments a;
   CellParameter parameters[N];
 };
-
-template <class Item>
-XBAR_FN void over_grid(int64_t items, Item item) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < items; i += stride) item(i);
-}
 
 template <class Device, int N>
 XBAR_GLOBAL pulse_kernel(const XBAR_GRID_CONSTANT PulseLaunch<N> l) {
@@ -30,12 +24,6 @@ XBAR_GLOBAL train_kernel(const XBAR_GRID_CONSTANT TrainArguments a) {
 XBAR_GLOBAL read_kernel(const XBAR_GRID_CONSTANT ReadArguments a) {
   over_grid(a.arrays * a.cols, [&](int64_t i) { read_column(a, i); });
 }
-
-#if defined(XBAR_STANDIN)
-using Stream = int;
-#else
-using Stream = cudaStream_t;
-#endif
 
 template <class Device, int N>
 static ffi::Error launch_pulses(const PulseCall& call, Stream stream) {
@@ -105,9 +93,9 @@ static ffi::Error read(XBAR_STREAM Buffer g, Buffer v, Buffer std, Buffer key, B
 }  // namespace xbar
 
 #if defined(XBAR_STANDIN)
-XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "standin", "host", "")
+XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "standin", "host", XBAR_CIRCUIT_CALLS)
 // Makes the next launch fail as a GPU does that lacks the resources for it.
 XBAR_VISIBLE void xbar_refuse_next_launch() { xbar::g_refuse_next_launch = true; }
 #else
-XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "cuda", XBAR_ARCHITECTURES, "")
+XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "cuda", XBAR_ARCHITECTURES, XBAR_CIRCUIT_CALLS)
 #endif

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from xbar_jax import native
 from xbar_jax.circuits.lines import Lines, factor, ladder_solve
@@ -61,10 +65,8 @@ def effective_conductance(g: ArrayLike, wires: Wires | None) -> Float[Array, "ro
 def _effective(g, wires: Wires, valid):
     network = make_network(g, wires, left=True, right=False, top=False, bottom=True)
     word, bit = network.word, network.bit
-    if g.shape[0] >= g.shape[1]:
-        g_eff = _carry(network.g, word, bit)
-    else:
-        g_eff = _carry(network.g.T, bit, word).T
+    tall = g.shape[0] >= g.shape[1]
+    g_eff = _carry(network.g, word, bit) if tall else _carry(network.g.T, bit, word).T
     return jnp.where(valid, g_eff, jnp.nan)
 
 
@@ -74,9 +76,79 @@ def _carry(g: Float[Array, "m n"], across: Lines, down: Lines) -> Float[Array, "
         large = 1e12 if g.dtype == jnp.float64 else 1e6
         scale = jnp.where(g.sum() > 0, large / jnp.where(g.sum() > 0, g.sum(), 1.0), 0.0)
         down = down.replace(near=jnp.where(down.loose, scale, down.near))
-    flips = dict(across_flip=int(across.flip), down_flip=int(down.flip))
-    g_eff = _carry_down(g, *across.operands(g.dtype), *down.operands(g.dtype), **flips)[0]
+    g_eff = _recursion(g, across, down)
     return jnp.where(across.near_on[:, None] & down.near_on[None, :], g_eff, 0.0)
+
+
+def _operands(g, across: Lines, down: Lines):
+    flips = dict(across_flip=int(across.flip), down_flip=int(down.flip))
+    return (g, *across.operands(g.dtype), *down.operands(g.dtype)), flips
+
+
+@jax.custom_jvp
+def _recursion(g: Float[Array, "m n"], across: Lines, down: Lines) -> Float[Array, "m n"]:
+    operands, flips = _operands(g, across, down)
+    return _carry_down(*operands, **flips)[0]
+
+
+@functools.partial(_recursion.defjvp, symbolic_zeros=True)
+def _recursion_jvp(primals, tangents):
+    # L dg + (what the wires add), L = dG_eff/dg. Only reverse mode in g alone has a compiled form; the rest is JAX's own.
+    g, across, down = primals
+    dg, *dlines = tangents
+    body = lambda g, across, down: _carry_down.body(*(x := _operands(g, across, down))[0], **x[1])[0]
+    dout = jnp.zeros_like(g)
+    if not isinstance(dg, SymbolicZero):
+        dout = dout + _along_cells(g, across, down, body, dg)
+    if not all(isinstance(t, SymbolicZero) for t in jax.tree.leaves(dlines)):
+        full = jax.tree.map(_materialized, [across, down], dlines)
+        dout = dout + jax.jvp(lambda *lines: body(g, *lines), (across, down), tuple(full))[1]
+    return _recursion(*primals), dout
+
+
+def _materialized(primal, tangent):
+    if not isinstance(tangent, SymbolicZero):
+        return tangent
+    if jnp.issubdtype(primal.dtype, jnp.floating):
+        return jnp.zeros_like(primal)
+    return np.zeros(primal.shape, jax.dtypes.float0)
+
+
+def _along_cells(g, across: Lines, down: Lines, body, dg):
+    """``L dg``, whose transpose is a native call.
+
+    A linear map with a transpose of its own: the first part of the solution of
+
+        x - L y = 0,   y = dg,
+
+    a triangular system that ``custom_linear_solve`` solves by L and, transposed, by L^T; its derivatives in g
+    are those of the matrix, so that they hold to any order.
+    """
+    operands, flips = _operands(*lax.stop_gradient((g, across, down)))
+    _, along = jax.linearize(lambda g: body(g, across, down), g)
+
+    def matrix(xy):
+        x, y = xy
+        return x - along(y), y
+
+    def solve(_, rhs):
+        return rhs[0] + along(rhs[1]), rhs[1]
+
+    def transpose_solve(_, rhs):
+        return rhs[0], rhs[1] + _gain_down(*operands, rhs[0], **flips)[0]
+
+    return lax.custom_linear_solve(matrix, (0.0 * dg, dg), solve, transpose_solve=transpose_solve)[0]
+
+
+@native.custom_call("xbar_effective_transpose", dtypes=native.FLOATS, platforms=("cpu",))
+def _gain_down(
+    g, r_across, near_across, far_across, ends_across, r_down, near_down, far_down, ends_down, gain, *,
+    across_flip: int, down_flip: int,
+):  # fmt: skip
+    """The gradient in g of ``(gain * g_eff).sum()``."""
+    lines = (r_across, near_across, far_across, ends_across, r_down, near_down, far_down, ends_down)
+    flips = dict(across_flip=across_flip, down_flip=down_flip)
+    return jax.vjp(lambda g: _carry_down.body(g, *lines, **flips)[0], g)[1](gain)
 
 
 @native.custom_call("xbar_effective", dtypes=native.FLOATS, platforms=("cpu",))

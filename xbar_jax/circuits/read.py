@@ -17,7 +17,7 @@ from xbar_jax.typing import Array, ArrayLike, Float
 def read(g: ArrayLike, v: ArrayLike, wires: Wires | None = None) -> Float[Array, "*batch cols"]:
     """Currents at the bottom of one array for any number of input vectors at its left.
 
-    Chooses the cheaper exact way from the sizes: one solve per vector, or, from min(rows, cols) / 8
+    Chooses the cheaper exact way from the sizes: one solve per vector, or, from half of min(rows, cols)
     vectors on, the effective conductance once and a matrix product.
 
     Args:
@@ -41,7 +41,7 @@ def read(g: ArrayLike, v: ArrayLike, wires: Wires | None = None) -> Float[Array,
     vectors = int(np.prod(v.shape[:-1]))
     if vectors == 0:
         return jnp.zeros((*v.shape[:-1], g.shape[1]), g.dtype)
-    if wires is None or vectors * 8 >= min(g.shape):
+    if wires is None or 2 * vectors >= min(g.shape):
         return v @ effective_conductance(g, wires)
 
     def one(v):

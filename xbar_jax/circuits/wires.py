@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Wires:
         r = getattr(self, f"r_{side}")
         if r is not None:
             return r
-        segment = self.r_word if side == "left" else self.r_bit
+        segment: Any = self.r_word if side == "left" else self.r_bit
         if np.ndim(segment) < 2:
             return segment
         return segment[:, 0] if side == "left" else segment[-1]

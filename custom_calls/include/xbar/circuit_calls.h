@@ -211,6 +211,15 @@ struct EffectiveCall {
     return error.failure() ? error : down.check(batch, real, rows, cols, "down:");
   }
 
+  // Of an operand like the result: the part that belongs to one array, or null where it does not fit.
+  template <class T>
+  const T* like_result(const Buffer& b, int64_t outer, int64_t array) const {
+    Operand o;
+    if (!holds(batch, b, out.element_type(), {rows, cols})) return nullptr;
+    o.bind(batch, b.dimensions(), 2);
+    return b.typed_data<T>() + o.offset(outer) + (o.axes > 0 ? array * o.strides[o.axes - 1] : 0);
+  }
+
   template <class T>
   Effective<T> at(int64_t outer, int64_t array) const {
     const auto input = [&](const Buffer& b, int core, int) {
@@ -223,6 +232,11 @@ struct EffectiveCall {
   }
 };
 
+#define XBAR_EFFECTIVE_TRANSPOSE_BINDING(context)                                                    \
+  XBAR_ARGS5(XBAR_ARGS5(context))                                                                    \
+      .Ret<xbar::Buffer>()                                                                           \
+      .Attr<int64_t>("across_flip")                                                                  \
+      .Attr<int64_t>("down_flip")
 #define XBAR_EFFECTIVE_BINDING(context)                                                              \
   XBAR_ARGS5(context)                                                                                \
       .Arg<xbar::Buffer>()                                                                           \

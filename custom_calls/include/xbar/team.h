@@ -1,8 +1,8 @@
 // A team of threads that work on one array together: the threads of a block on a GPU, one thread on the host.
 //
 // A kernel that synchronises is written as a sequence of passes over items. Every thread of the team runs the whole
-// sequence, takes its share of each pass and waits for the others at its end; sums are the same for all of them, so that
-// all take the same branches, and do not depend on timing.
+// sequence, takes its share of each pass and waits for the others at its end; sums are the same for all of them, so
+// that all take the same branches, and do not depend on timing.
 #pragma once
 
 #include <cstdint>
