@@ -56,6 +56,7 @@ def _resolvent_jvp(primals, tangents):
     return f, half - half @ f
 
 
+@jax.jit
 def _sweep(x: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """:func:`resolvent` by the Gauss-Jordan sweep of I + x, carried as its difference from I."""
     n = x.shape[-1]
