@@ -31,13 +31,16 @@ def users_settings():
 
 
 def test_readme_examples_run(capsys):
-    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    first, cells, pulses = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert len(first.strip().splitlines()) <= 18
     exec(compile(first, "README.md", "exec"), {})
     assert "(3, 10)" in capsys.readouterr().out
-    exec(compile(second, "README.md", "exec"), {})
-    std, pulses = capsys.readouterr().out.split()
-    assert float(std) > 0.01 and int(pulses) > 1000
+    exec(compile(cells, "README.md", "exec"), {})
+    steps, converged, *slopes = capsys.readouterr().out.replace("[", " ").replace("]", " ").split()
+    assert int(steps) < 10 and converged == "True" and all(float(x) > 0 for x in slopes) and len(slopes) == 3
+    exec(compile(pulses, "README.md", "exec"), {})
+    std, count = capsys.readouterr().out.split()
+    assert float(std) > 0.01 and int(count) > 1000
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -71,26 +71,30 @@ struct Ladder {
     }
   }
 
-  // t, s, z for conductances g [n, m] from the nodes to ground.
+  // t, s, z for conductances g [n, m] from the nodes to ground. Position by position, so that the divisions of
+  // neighbouring lines overlap; z holds what is seen so far.
   void factor(const T* g) {
+    const Pack<T> zero{}, far_tiny = zero + static_cast<T>(1e-20);
     for (int64_t l = 0; l < m; l += kWidth<T>) {
-      const Pack<T> zero{}, far_tiny = zero + static_cast<T>(1e-20);
-      const Pack<T> both = pack(near_on + l) * pack(far_on + l);
-      const Pack<T> open = pack(cut + l) * both;
-      Pack<T> y = pack(g + (n - 1) * m + l);
-      if (two_ended) y += pack(far_on + l) / larger(far_tiny, pack(far + l));
-      for (int64_t k = n - 2; k >= 0; --k) {
-        const Pack<T> x = pack(r + k * r_stride + l);
+      pack(z + l) = pack(g + (n - 1) * m + l);
+      if (two_ended) pack(z + l) += pack(far_on + l) / larger(far_tiny, pack(far + l));
+    }
+    for (int64_t k = n - 2; k >= 0; --k) {
+      for (int64_t l = 0; l < m; l += kWidth<T>) {
+        const Pack<T> x = pack(r + k * r_stride + l), y = pack(z + l);
         Pack<T> tk = T(1) / (T(1) + x * y), sk = x * tk;
         if (two_ended) {
+          const Pack<T> open = pack(cut + l) * pack(near_on + l) * pack(far_on + l);
           sk = open > 0 ? (y > 0 ? T(1) / y : zero) : sk;
           tk = open > 0 ? zero : tk;
         }
         pack(t + k * m + l) = tk;
         pack(s + k * m + l) = sk;
-        y = pack(g + k * m + l) + tk * y;
+        pack(z + l) = pack(g + k * m + l) + tk * y;
       }
-      const Pack<T> ohm = pack(near + l);
+    }
+    for (int64_t l = 0; l < m; l += kWidth<T>) {
+      const Pack<T> ohm = pack(near + l), y = pack(z + l);
       pack(z + l) = pack(near_on + l) > 0 ? ohm / (T(1) + ohm * y) : (y > 0 ? T(1) / y : zero);
     }
   }

@@ -53,7 +53,11 @@ CIRCUITS = {
 }
 
 
-@pytest.mark.parametrize("name", CIRCUITS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, "float64") for name in CIRCUITS] + [("one end or the other or none", "float32")],
+    indirect=["dtype"],
+)
 def test_boundaries_match_the_node_equations(name, dtype):
     g, _ = array(ROWS, COLS, seed=2)
     wires, drives = CIRCUITS[name]
@@ -94,9 +98,34 @@ def test_effective_conductance_with_open_ends(x64):
         EACH | dict(r_left=LEFT, r_bottom=BOTTOM),
     ):
         want = nodal(g, wires["r_word"], wires["r_bit"], left=v, r_left=wires["r_left"], r_bottom=wires["r_bottom"])
-        for cells, inputs, expected in ((g, v, want["i_bottom"]),):
-            found = inputs @ xb.effective_conductance(cells, xb.Wires(**wires))
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+        found = v @ xb.effective_conductance(g, xb.Wires(**wires))
+        np.testing.assert_allclose(found, want["i_bottom"], rtol=0, atol=1e-9 * np.abs(want["i_bottom"]).max())
+
+
+LEADS = {
+    "tall": ((21, 19), {}),
+    "wide": ((19, 21), {}),
+    "a lead of its own": ((21, 19), dict(r_left=0.0, r_bottom=50.0)),
+    "open and unequal ends": ((9, 7), dict(r_left=opened(LEFT, 3), r_bottom=opened(BOTTOM, 0, 4))),
+    "every segment its own": ((9, 7), EACH),
+}
+
+
+@pytest.mark.parametrize("name", LEADS)
+def test_gradient_of_the_effective_conductance(name, x64):
+    """The compiled gradient in g, with the rest of the derivative beside it, is that of the JAX form."""
+    shape, wires = LEADS[name]
+    g, weights = jnp.asarray(array(*shape, low=1e3, high=1e4)[0]), jnp.asarray(RNG.normal(size=shape))
+    loss = lambda g, r: (weights * xb.effective_conductance(g, xb.Wires(**(dict(r_word=r, r_bit=20.0) | wires)))).sum()
+    found = jax.grad(loss, argnums=(0, 1))(g, 30.0), jax.grad(loss)(g, 30.0)
+    with native.disabled():
+        want = jax.grad(loss, argnums=(0, 1))(g, 30.0)
+    scale = np.abs(want[0]).max()
+    np.testing.assert_allclose(found[0][0], want[0], rtol=0, atol=1e-9 * scale)
+    np.testing.assert_allclose(found[1], want[0], rtol=0, atol=1e-9 * scale)
+    np.testing.assert_allclose(found[0][1], want[1], rtol=1e-9)
+    along = jax.jvp(lambda g: loss(g, 30.0), (g,), (g,))[1]
+    np.testing.assert_allclose(along, (want[0] * g).sum(), rtol=1e-8)
 
 
 LOW = np.where((np.arange(96)[:, None] < 48) & (np.arange(96)[None, :] < 40), 1e-10, 1.0)

@@ -72,12 +72,15 @@ def _effective(g, wires: Wires, valid):
 
 def _carry(g: Float[Array, "m n"], across: Lines, down: Lines) -> Float[Array, "m n"]:
     if down.floating:
-        # An open end stands here as a resistance that is large beside everything: 1e-12 of the current, 1e-6 in float32.
-        large = 1e12 if g.dtype == jnp.float64 else 1e6
-        scale = jnp.where(g.sum() > 0, large / jnp.where(g.sum() > 0, g.sum(), 1.0), 0.0)
-        down = down.replace(near=jnp.where(down.loose, scale, down.near))
-    g_eff = _recursion(g, across, down)
-    return jnp.where(across.near_on[:, None] & down.near_on[None, :], g_eff, 0.0)
+        # Open ends are eliminated from the last step in the JAX form only.
+        g_eff = lax.cond(down.loose.any(), _body, _recursion, g, across, down)
+        return jnp.where(across.near_on[:, None] & down.near_on[None, :], g_eff, 0.0)
+    return _recursion(g, across, down)
+
+
+def _body(g, across: Lines, down: Lines):
+    operands, flips = _operands(g, across, down)
+    return _carry_down.body(*operands, **flips)[0]
 
 
 def _operands(g, across: Lines, down: Lines):
@@ -96,13 +99,12 @@ def _recursion_jvp(primals, tangents):
     # L dg + (what the wires add), L = dG_eff/dg. Only reverse mode in g alone has a compiled form; the rest is JAX's own.
     g, across, down = primals
     dg, *dlines = tangents
-    body = lambda g, across, down: _carry_down.body(*(x := _operands(g, across, down))[0], **x[1])[0]
     dout = jnp.zeros_like(g)
     if not isinstance(dg, SymbolicZero):
-        dout = dout + _along_cells(g, across, down, body, dg)
+        dout = dout + _along_cells(g, across, down, dg)
     if not all(isinstance(t, SymbolicZero) for t in jax.tree.leaves(dlines)):
         full = jax.tree.map(_materialized, [across, down], dlines)
-        dout = dout + jax.jvp(lambda *lines: body(g, *lines), (across, down), tuple(full))[1]
+        dout = dout + jax.jvp(lambda *lines: _body(g, *lines), (across, down), tuple(full))[1]
     return _recursion(*primals), dout
 
 
@@ -114,7 +116,7 @@ def _materialized(primal, tangent):
     return np.zeros(primal.shape, jax.dtypes.float0)
 
 
-def _along_cells(g, across: Lines, down: Lines, body, dg):
+def _along_cells(g, across: Lines, down: Lines, dg):
     """``L dg``, whose transpose is a native call.
 
     A linear map with a transpose of its own: the first part of the solution of
@@ -125,7 +127,7 @@ def _along_cells(g, across: Lines, down: Lines, body, dg):
     are those of the matrix, so that they hold to any order.
     """
     operands, flips = _operands(*lax.stop_gradient((g, across, down)))
-    _, along = jax.linearize(lambda g: body(g, across, down), g)
+    _, along = jax.linearize(lambda g: _body(g, across, down), g)
 
     def matrix(xy):
         x, y = xy
@@ -185,7 +187,10 @@ def _carry_down(
     (y, short), _ = lax.scan(step, nothing, carried, reverse=down_flip == 0)
     port = pick(ports, last)
     y, short = y + port.matrix(), short + _column(port.short, rows[last], m)
-    return (jnp.linalg.solve(jnp.eye(n, dtype=g.dtype) + y * down.near[None, :], short).T,)
+    # Unknown is the current of a port, or the voltage of an open one, whose current is 0.
+    held = ~down.loose | (jnp.diagonal(y) == 0)
+    matrix = jnp.diag(held.astype(g.dtype)) + y * jnp.where(down.loose, 1.0, down.near)[None, :]
+    return (jnp.linalg.solve(matrix, short).T,)
 
 
 def _column(x: Float[Array, " n"], k, m: int) -> Float[Array, "n m"]:
