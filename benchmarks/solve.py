@@ -31,7 +31,7 @@ from timing import interleaved_ms
 SIZES = (16, 64, 128, 256, 512, 1024)
 PEERS_TO = 256
 PATIENCE = 5.0  # s for a call of the one peer that is asked beyond
-MEMORY = (128, 256)  # sizes whose memory is measured, each tool in a process of its own
+MEMORY = (256,)  # sizes whose memory is measured, each tool in a process of its own
 HERE = Path(__file__).parent
 
 

@@ -51,13 +51,13 @@ inline double sum_lanes(const Pack<T>& x) {
 template <class T>
 inline T max_lanes(const Pack<T>& x) {
   T m = x[0];
-  for (int l = 1; l < kWidth<T>; ++l) m = x[l] > m ? x[l] : m;
+  for (int l = 1; l < kWidth<T>; ++l) m = (x[l] <= m) | (m != m) ? m : x[l];
   return m;
 }
-// NaN counts as larger than anything, so that it is not lost.
+// NaN counts as larger than anything, on either side, so that it is not lost.
 template <class P>
 inline P larger(P m, P x) {
-  return x <= m ? m : x;
+  return ((x <= m) | (m != m)) ? m : x;
 }
 template <class P>
 inline P magnitude(P x) {

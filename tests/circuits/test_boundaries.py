@@ -103,9 +103,8 @@ def test_effective_conductance_with_open_ends(x64):
 
 
 LEADS = {
-    "tall": ((21, 19), {}),
     "wide": ((19, 21), {}),
-    "a lead of its own": ((21, 19), dict(r_left=0.0, r_bottom=50.0)),
+    "tall, leads of its own": ((21, 19), dict(r_left=0.0, r_bottom=50.0)),
     "open and unequal ends": ((9, 7), dict(r_left=opened(LEFT, 3), r_bottom=opened(BOTTOM, 0, 4))),
     "every segment its own": ((9, 7), EACH),
 }

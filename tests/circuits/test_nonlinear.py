@@ -154,6 +154,10 @@ def test_ngspice(seed, x64, tmp_path):
     k = np.where(rng.random(SHAPE) < 0.2, 0.0, rng.uniform(1, 5, SHAPE))
     cells = cells.replace(g=cells.g.at[2, 1].set(0.0), k=jnp.asarray(k))
     wires = xb.Wires(r_word=rng.uniform(0, 50), r_bit=0.0 if seed == 2 else 7.0, r_top=rng.uniform(1, 50, SHAPE[1]))
+    if seed == 1:  # a word and a bit line float
+        r_top, r_left = wires.r_top.copy(), rng.uniform(1, 50, SHAPE[0])
+        r_top[0] = r_left[-1] = np.inf
+        wires = wires.replace(r_top=r_top, r_left=r_left, r_bottom=r_top)
     top = rng.uniform(-0.5, 0.5, SHAPE[1])
     file = tmp_path / "array.cir"
     file.write_text(xb.spice.netlist(cells, wires, left=v, top=top))

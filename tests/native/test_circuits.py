@@ -225,7 +225,7 @@ def test_start_steps_and_what_cannot_converge(form, dtype):
 def test_what_is_not_a_number_never_converges(name):
     x = network("plain", (6, 9), "float32", each=True)
     x[name] = x[name].at[(2,) * x[name].ndim].set(jnp.nan)
-    for form in ("standin", "body"):
+    for form in ("native", "standin", "body"):
         bad = run(form, jax.jit(call), *x.values())
         assert not bool(bad[5]) and int(bad[3]) <= 500
 

@@ -94,6 +94,7 @@ def line_currents(
     max_steps: Scalar,
     method: str = "auto",
     start: Float[Array, "rows cols"] | None = None,
+    totals: tuple[Float[Array, " rows"], Float[Array, " cols"]] | None = None,
 ) -> tuple[Float[Array, "rows cols"], Float[Array, " rows"], Float[Array, " cols"], Status]:
     """Currents i through the cells with ``(I + g W) i = c``: c = g e for cell voltages e of the unloaded wires.
 
@@ -113,6 +114,7 @@ def line_currents(
       tol, max_steps: relative residual to reach, bound on the iterations.
       method: as in :func:`xbar_jax.solve`.
       start: [rows, cols] A, a guess; the result depends on it within ``tol`` only.
+      totals: [rows] and [cols] A, q of the floating lines; default 0.
 
     Returns:
       ``(i, phi_word, phi_bit, (steps, residual, converged))``: [rows, cols] A; [rows] and [cols] V, 0 for a line
@@ -173,8 +175,10 @@ def line_currents(
         return (p - fixed.drop(i) - shift(y_word, y_bit), y_word, y_bit), status
 
     # The zeros depend on c, because a linear solve is transposed only as a whole.
+    q_word, q_bit = (0.0 * c[:, 0], 0.0 * c[0]) if totals is None else totals
+    q_word, q_bit = jnp.where(loose_word, q_word, 0.0), jnp.where(loose_bit, q_bit, 0.0)
     (i, phi_word, phi_bit), status = lax.custom_linear_solve(
-        matrix, (c, 0.0 * c[:, 0], 0.0 * c[0]), solve_all, transpose_solve=transpose_solve_all, has_aux=True
+        matrix, (c, q_word, q_bit), solve_all, transpose_solve=transpose_solve_all, has_aux=True
     )
     return i, phi_word, phi_bit, status
 

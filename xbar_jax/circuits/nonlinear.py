@@ -91,10 +91,12 @@ def _slopes(cells, network: Network, v: Voltages) -> tuple[Array, Voltages]:
     return out[0][0], tuple(slope for _, slope in out)
 
 
-def _linear(network: Network, s: Voltages, c, *, tol: Scalar) -> tuple[Array, Shifts]:
+def _linear(network: Network, s: Voltages, c, *, tol: Scalar, totals: Shifts | None = None) -> tuple[Array, Shifts]:
     """Solves ``(I + s D) di = c``; currents, and the shifts of floating lines (0 for others)."""
     if len(s) == 1:
-        i, phi_word, phi_bit, _ = line_currents(network.replace(g=s[0]), c, tol=tol, max_steps=_LINEAR_STEPS)
+        i, phi_word, phi_bit, _ = line_currents(
+            network.replace(g=s[0]), c, tol=tol, max_steps=_LINEAR_STEPS, totals=totals
+        )
         return i, (phi_word, phi_bit)
     return _two_sided(network, s[0], -s[1], c, tol=tol), _no_shifts(c)
 
@@ -158,10 +160,19 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         merit = _norm(tuple(x + d for x, d in zip(f, fall(h), strict=True)))
         return _Iterate(i, shifts, f, s, c, merit)
 
+    def excess(x: _Iterate) -> Shifts:
+        """Totals of floating lines, which should be 0."""
+        word, bit = network.word.loose, network.bit.loose
+        return jnp.where(word, x.i.sum(1), 0.0), jnp.where(bit, x.i.sum(0), 0.0)
+
+    def amiss(x: _Iterate):
+        floating = network.word.floating or network.bit.floating
+        return jnp.maximum(size(x.c), jnp.maximum(*map(size, excess(x)))) if floating else size(x.c)
+
     def judge(x: _Iterate):
         noise = _ROUNDING * eps * (jnp.abs(x.i) + jnp.abs(jnp.stack(x.s)).sum(0) * scale).max()
-        reached = size(x.c) <= tol * size(x.i) + noise
-        return size(x.c) / jnp.where(size(x.i) > 0, size(x.i), 1.0), reached
+        reached = amiss(x) <= tol * size(x.i) + noise
+        return amiss(x) / jnp.where(size(x.i) > 0, size(x.i), 1.0), reached
 
     def unfinished(state):
         x, slow, steps = state
@@ -172,11 +183,12 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         # An inexact Newton step: no better than its quadratic convergence or the accuracy asked for can use.
         residual = judge(x)[0]
         forcing = jnp.minimum(1e-2, jnp.maximum(0.1 * residual, 0.1 * tol / jnp.maximum(residual, jnp.asarray(tol))))
-        di, dphi = _linear(network, x.s, x.c, tol=jnp.maximum(forcing, 8.0 * eps))
+        totals = jax.tree.map(jnp.negative, excess(x))
+        di, dphi = _linear(network, x.s, x.c, tol=jnp.maximum(forcing, 8.0 * eps), totals=totals)
 
         def good(new: _Iterate, t):
             less = lambda a, b: a <= (1.0 - _DESCENT * t) * b  # false for NaN and for a current that overflows
-            return less(new.merit, x.merit) | (less(size(new.c), size(x.c)) & (residual < _NEAR))
+            return less(new.merit, x.merit) | (less(amiss(new), amiss(x)) & (residual < _NEAR))
 
         def trial(t):
             along = lambda x, dx: x + t * dx
@@ -193,7 +205,7 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         one = jnp.ones_like(x.merit)
         t, new, _ = lax.while_loop(too_long, halve, (one, trial(one), jnp.int32(0)))
         moved = good(new, t)
-        fast = (new.merit < _PROGRESS * x.merit) | (size(new.c) < _PROGRESS * size(x.c))
+        fast = (new.merit < _PROGRESS * x.merit) | (amiss(new) < _PROGRESS * amiss(x))
         new = jax.tree.map(lambda new, old: jnp.where(moved, new, old), new, x)
         slow = jnp.where(moved, jnp.where(fast, 0, slow + 1), _PATIENCE)
         return new, slow, steps + 1
