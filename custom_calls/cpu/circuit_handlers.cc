@@ -137,7 +137,8 @@ static ffi::Error transposed(ffi::ThreadPool& pool, const EffectiveCall& call, c
   return over_arrays<T>(pool, call, kernel.effective_transpose_scratch,
                         [&](const Effective<T>& a, int64_t k, char* memory, const Parallel& parallel) {
                           const int64_t arrays = call.batch.arrays;
-                          kernel.effective_transpose(a, call.like_result<T>(gain, k / arrays, k % arrays), memory, parallel);
+                          kernel.effective_transpose(a, call.like_result<T>(gain, k / arrays, k % arrays), memory,
+                                                     parallel);
                         });
 }
 
@@ -175,7 +176,8 @@ static void sums(ffi::ThreadPool& pool, const Buffer& x, Result& y, bool reverse
   T* out = y->typed_data<T>();
   parallel_for(pool, arrays * pieces, [&](int64_t k) {
     const int64_t array = k / pieces * n * count, first = k % pieces * piece;
-    circuit_kernels().of<T>().running_sum(in + array, out + array, n, count, reverse, first, std::min(count, first + piece));
+    circuit_kernels().of<T>().running_sum(in + array, out + array, n, count, reverse, first,
+                                          std::min(count, first + piece));
   });
 }
 
@@ -195,8 +197,8 @@ static ffi::Error running_sum(ffi::ThreadPool pool, Buffer x, Result y, int64_t 
 
 }  // namespace xbar
 
-XBAR_HANDLER(xbar_cell_currents, cell_currents, XBAR_CELL_CURRENTS_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()),
-             XBAR_NO_TRAITS)
+XBAR_HANDLER(xbar_cell_currents, cell_currents,
+             XBAR_CELL_CURRENTS_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
 XBAR_HANDLER(xbar_effective, effective_conductance,
              XBAR_EFFECTIVE_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
 XBAR_HANDLER(xbar_effective_transpose, effective_gradient,

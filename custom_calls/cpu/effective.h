@@ -1,10 +1,10 @@
 // The effective conductance of an array on a CPU; see xbar_jax/circuits/effective.py for the recursion.
 //
 // Row by row x <- F(x + r H) and N <- (I - F)(N + h e_k), F = x (I + x)^-1, by one Gauss-Jordan elimination of
-// [I + x | N] in blocks of columns: small inverses and products of full registers. What is kept of I + x is its difference
-// from I, so that a small x keeps its digits. N does not act back on x, so it follows some lines behind, in pieces, on the
-// other threads. Of x and y only blocks on and below the diagonal are kept: at every stage the
-// rest is their transpose, with the other sign where one of row and column is eliminated and the other is not.
+// [I + x | N] in blocks of columns: small inverses and products of full registers. What is kept of I + x is its
+// difference from I, so that a small x keeps its digits. N does not act back on x, so it follows some lines behind, in
+// pieces, on the other threads. Of x and y only blocks on and below the diagonal are kept: at every stage the rest is
+// their transpose, with the other sign where one of row and column is eliminated and the other is not.
 #pragma once
 
 #include <algorithm>
@@ -73,9 +73,7 @@ struct EffectiveWork {
   }
 
   // Conductance at position j of line k, both from the near ends.
-  T at(int64_t k, int64_t j) const {
-    return a.g[(a.down.flip ? m - 1 - k : k) * n + (a.across.flip ? n - 1 - j : j)];
-  }
+  T at(int64_t k, int64_t j) const { return a.g[(a.down.flip ? m - 1 - k : k) * n + (a.across.flip ? n - 1 - j : j)]; }
 
   // port = (diag(g)^-1 + W)^-1 of the loaded line l, lower triangle; h = its row sums.
   void make_port(int64_t l, T* h) {
@@ -195,8 +193,8 @@ struct EffectiveWork {
       times_rest(inverse, carried + k * lm + k0, lm, live);
       for (int64_t i = 0; i < ld; i += kBlock) {
         if (i == k) continue;
-        multiply<T>(kBlock, live, kBlock, panel + i * kBlock, kBlock, 1, carried + k * lm + k0, lm, carried + i * lm + k0,
-                    lm, T(-1));
+        multiply<T>(kBlock, live, kBlock, panel + i * kBlock, kBlock, 1, carried + k * lm + k0, lm,
+                    carried + i * lm + k0, lm, T(-1));
       }
     }
     scale(true);
@@ -292,8 +290,8 @@ struct EffectiveWork {
 
 // The transpose of its derivative: from what a loss gains with G_eff, what it gains with g.
 //
-// With T = (I + y R)^-1, N' = T N, y' = T y for what is in series (R) behind line k, y = y'' + H and N = N'' + h e_k for
-// the line on top of what is farther, and bars for gradients,
+// With T = (I + y R)^-1, N' = T N, y' = T y for what is in series (R) behind line k, y = y'' + H and N = N'' + h e_k
+// for the line on top of what is farther, and bars for gradients,
 //
 //     bar N = T^T bar N',   bar y = T^T bar y' T - sym(bar N N'^T R),   bar N'' = bar N,   bar y'' = bar H = bar y,
 //     bar g_j = [C bar H C^T]_jj + (C bar h)_j (1 - drop_j),   C = I - A^-1 g,   bar h = bar N e_k,
@@ -303,14 +301,15 @@ template <class T>
 struct EffectiveTranspose : EffectiveWork<T> {
   using Work = EffectiveWork<T>;
   using Step = typename Work::Step;
-  using Work::a, Work::at, Work::carried, Work::g, Work::ld, Work::line, Work::lm, Work::m, Work::n,
-      Work::open, Work::parallel, Work::port, Work::v, Work::w, Work::x;
+  using Work::a, Work::at, Work::carried, Work::g, Work::ld, Work::line, Work::lm, Work::m, Work::n, Work::open,
+      Work::parallel, Work::port, Work::v, Work::w, Work::x;
   const T* gain;  // [rows, cols]
   T *kept_f, *kept_n, *scales, *bar_n, *bar_y, *left, *right, *solved, *one, *two;
   bool* series;
-  int64_t *begins;  // where the currents of a line are kept
+  int64_t* begins;  // where the currents of a line are kept
 
-  EffectiveTranspose(const Effective<T>& arguments, const T* bar, const Parallel& on) : Work(arguments, on), gain(bar) {}
+  EffectiveTranspose(const Effective<T>& arguments, const T* bar, const Parallel& on)
+      : Work(arguments, on), gain(bar) {}
 
   void plan(Arena& arena) {
     Work::plan(arena);

@@ -1,5 +1,5 @@
-// The circuit kernels of one instruction set, compiled as isa_cells.cc is, but with multiplications and additions fused: they
-// iterate to a tolerance and do not reproduce bits. No two sets share an inline function.
+// The circuit kernels of one instruction set, compiled as isa_cells.cc is, but with multiplications and additions
+// fused: they iterate to a tolerance and do not reproduce bits. No two sets share an inline function.
 #include <new>
 
 #include "circuit_kernels.h"
@@ -20,9 +20,8 @@ inline void running_sum(const T* x, T* y, int64_t n, int64_t count, bool reverse
 
 extern const CircuitKernels circuit_table;
 const CircuitKernels circuit_table = {
-    {cell_currents_scratch<float>, cell_currents_factor<float>, cell_currents_solve<float>,
-     effective_scratch<float>, effective_solve<float>, effective_transpose_scratch<float>,
-     effective_transpose<float>, running_sum<float>},
+    {cell_currents_scratch<float>, cell_currents_factor<float>, cell_currents_solve<float>, effective_scratch<float>,
+     effective_solve<float>, effective_transpose_scratch<float>, effective_transpose<float>, running_sum<float>},
     {cell_currents_scratch<double>, cell_currents_factor<double>, cell_currents_solve<double>,
      effective_scratch<double>, effective_solve<double>, effective_transpose_scratch<double>,
      effective_transpose<double>, running_sum<double>},

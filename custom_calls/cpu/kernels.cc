@@ -11,20 +11,20 @@ namespace xbar {
 namespace sse2 {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
-}
+}  // namespace sse2
 namespace avx2 {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
-}
+}  // namespace avx2
 namespace avx512 {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
-}
+}  // namespace avx512
 #else
 namespace generic {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
-}
+}  // namespace generic
 #endif
 
 struct Chosen {
@@ -39,7 +39,8 @@ static Chosen choose() {
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   if (wide && (!wanted || !std::strcmp(wanted, "avx512"))) return {avx512::table, avx512::circuit_table};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (!wanted || std::strcmp(wanted, "sse2"))) return {avx2::table, avx2::circuit_table};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (!wanted || std::strcmp(wanted, "sse2")))
+    return {avx2::table, avx2::circuit_table};
   return {sse2::table, sse2::circuit_table};
 #else
   return {generic::table, generic::circuit_table};

@@ -1,10 +1,10 @@
-// Cell currents on a CPU: conjugate gradients on the bit-line drops, all lines solved exactly, and for arrays whose wires
-// weigh much a coarse correction with the smooth modes of the array. See xbar_jax/circuits/network.py.
+// Cell currents on a CPU: conjugate gradients on the bit-line drops, all lines solved exactly, and for arrays whose
+// wires weigh much a coarse correction with the smooth modes of the array. See xbar_jax/circuits/network.py.
 //
-// Everything is counted from the near terminals. Vectors over cells are row-major with padded rows; word lines are worked
-// on in blocks of as many as a register is wide, transposed on the way in and out. An iteration is two passes: one over
-// blocks of word lines, one over ranges of bit lines; both run in parallel for a large array. The pieces do not depend on
-// the number of threads, so that neither does the result.
+// Everything is counted from the near terminals. Vectors over cells are row-major with padded rows; word lines are
+// worked on in blocks of as many as a register is wide, transposed on the way in and out. An iteration is two passes:
+// one over blocks of word lines, one over ranges of bit lines; both run in parallel for a large array. The pieces do
+// not depend on the number of threads, so that neither does the result.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace xbar {
 inline namespace XBAR_ISA {
 
-constexpr double kProgress = 0.9;   // a refinement that gains less is the last
-constexpr double kRounding = 16.0;  // eps of the largest source current: what rounding allows
+constexpr double kProgress = 0.9;            // a refinement that gains less is the last
+constexpr double kRounding = 16.0;           // eps of the largest source current: what rounding allows
 constexpr int64_t kParallelCells = 1 << 15;  // cells from which one solve uses several threads
 constexpr double kTwoLevelFrom = 100.0;      // N^2 r g from which the coarse correction pays
 constexpr double kModesBelow = 2.0;          // modes with a wire conductance below this many mean conductances
@@ -141,7 +141,8 @@ struct Array {
     for (; k < most && k < n; ++k) {
       double low = 0.0, high = M_PI;
       const auto excess = [&](double x) {
-        return x * static_cast<double>(n - 1) - phase(x, line.near) - phase(x, line.far) - M_PI * static_cast<double>(k);
+        return x * static_cast<double>(n - 1) - phase(x, line.near) - phase(x, line.far) -
+               M_PI * static_cast<double>(k);
       };
       for (int turn = 0; turn < 45; ++turn) {
         const double middle = 0.5 * (low + high);
@@ -167,7 +168,8 @@ struct Array {
     amplification = std::max(1.0, 0.5 * std::sqrt(mean * down.r) * static_cast<double>(rows));
     if (!std::isfinite(amplification)) amplification = 1.0;
     if (a->method == Method::kLines) return;
-    const double weight = 0.5 * mean * (across.r * static_cast<double>(cols * cols) + down.r * static_cast<double>(rows * rows));
+    const double weight =
+        0.5 * mean * (across.r * static_cast<double>(cols * cols) + down.r * static_cast<double>(rows * rows));
     if (!(mean > 0) || !std::isfinite(weight) || (a->method == Method::kAuto && weight < kTwoLevelFrom)) return;
     if (!(across.r > 0 && down.r > 0)) return;  // the modes of a line without resistance are infinitely stiff
     constexpr int64_t kMost = 1024;
@@ -191,7 +193,8 @@ struct Array {
          [&](int64_t i, int64_t k, double x) { q_bit[i * bit_modes + k] = static_cast<T>(x); });
     for (int64_t k = 0; k < bit_modes; ++k) {
       for (int64_t l = 0; l < word_modes; ++l) {
-        const double beta = (2.0 - 2.0 * std::cos(theta_b[k])) / down.r, alpha = (2.0 - 2.0 * std::cos(theta_w[l])) / across.r;
+        const double beta = (2.0 - 2.0 * std::cos(theta_b[k])) / down.r,
+                     alpha = (2.0 - 2.0 * std::cos(theta_w[l])) / across.r;
         const double lines = (beta + mean) / mean;
         gain[k * word_pad + l] =
             static_cast<T>(lines * lines * (1.0 / (beta + mean * alpha / (alpha + mean)) - 1.0 / (beta + mean)));
@@ -220,12 +223,12 @@ struct LineCG {
   const Array<T>& array;
   const Parallel& parallel;
   int64_t rows, cols, ld, blocks, ranges, range, groups, group;
-  T *c, *i, *miss, *b, *res, *p, *dp, *q, *z;  // [rows, ld]
+  T *c, *i, *miss, *b, *res, *p, *dp, *q, *z;                   // [rows, ld]
   T *q_word, *q_bit, *off_word, *off_bit, *phi_word, *phi_bit;  // floating lines: totals, what they miss, potentials
-  T *buffer;                            // a block of word lines for each group: 2 [ld, w]
-  T *coarse, *partial, *spread;         // [bit_modes, word_pad], one such for each group, [bit_modes, ld]
-  T *projected;                         // for each group [w, word_pad]
-  double *sums;                         // for each piece
+  T* buffer;                                                    // a block of word lines for each group: 2 [ld, w]
+  T *coarse, *partial, *spread;  // [bit_modes, word_pad], one such for each group, [bit_modes, ld]
+  T* projected;                  // for each group [w, word_pad]
+  double* sums;                  // for each piece
   int64_t span;
 
   LineCG(const Array<T>& of, const Parallel& on) : array(of), parallel(on) {
@@ -270,7 +273,8 @@ struct LineCG {
     parallel(groups, [&](int64_t k) {
       double s = 0;
       T* mine = buffer + k * 2 * ld * w;
-      for (int64_t blk = k * group; blk < std::min(blocks, (k + 1) * group); ++blk) s += body(blk, mine, mine + ld * w, k);
+      for (int64_t blk = k * group; blk < std::min(blocks, (k + 1) * group); ++blk)
+        s += body(blk, mine, mine + ld * w, k);
       sums[k] = s;
     });
     return total(sums, groups);
@@ -351,8 +355,8 @@ struct LineCG {
     return out + sum_lanes<T>(sum);
   }
 
-  // z <- M^-1 res, after b += alpha p and res -= alpha q; returns res . z. Leaves D z - res in q where there is a coarse
-  // space: with P = D^-1 g Q the correction is P gain P^T, so that D of it is g Q (...) and no wire is inverted.
+  // z <- M^-1 res, after b += alpha p and res -= alpha q; returns res . z. Leaves D z - res in q where there is a
+  // coarse space: with P = D^-1 g Q the correction is P gain P^T, so that D of it is g Q (...) and no wire is inverted.
   double precondition(T alpha) {
     const double lines = over_ranges([&](int64_t l0, int64_t l1) {
       if (alpha != 0) advance(alpha, l0, l1);
@@ -548,7 +552,8 @@ struct LineCG {
     double amplification = array.amplification;
     while (worst > goal() && worst <= static_cast<T>(kProgress) * before && steps < a.max_steps) {
       // The size of i is not known before the first pass; the tolerance then stands for it.
-      const double wanted = size > 0 ? static_cast<double>(goal()) / static_cast<double>(worst) : static_cast<double>(a.tol);
+      const double wanted =
+          size > 0 ? static_cast<double>(goal()) / static_cast<double>(worst) : static_cast<double>(a.tol);
       const double reduction = std::clamp(0.3 * wanted / amplification, 1e-14, 1e-2);
       const int32_t used = correct(reduction, a.max_steps - steps);
       before = worst;
@@ -571,7 +576,8 @@ inline void cell_currents_scratch(const CellCurrents<T>& a, int64_t* shared, int
   Arena arena;
   Array<T> array;
   array.plan(arena, a, nullptr);
-  *shared = arena.used + array.blocks * static_cast<int64_t>(sizeof(Ladder<T>)) + 256 + static_cast<int64_t>(sizeof(Array<T>));
+  *shared = arena.used + array.blocks * static_cast<int64_t>(sizeof(Ladder<T>)) + 256 +
+            static_cast<int64_t>(sizeof(Array<T>));
   const Parallel serial{nullptr, nullptr};
   LineCG<T> cg(array, serial);
   Arena more;

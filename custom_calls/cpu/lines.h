@@ -1,7 +1,7 @@
 // Bundles of lines on a CPU: the sweeps of xbar_jax/circuits/lines.py, lines side by side in registers.
 //
-// A bundle is stored position after position, counted from the near terminal, its lines next to each other and padded to
-// whole registers. Padding lines have no conductance and no resistance, and carry nothing.
+// A bundle is stored position after position, counted from the near terminal, its lines next to each other and padded
+// to whole registers. Padding lines have no conductance and no resistance, and carry nothing.
 #pragma once
 
 #include "pack.h"
@@ -27,12 +27,12 @@ struct Arena {
 template <class T>
 struct Ladder {
   int64_t n = 0, m = 0;
-  int64_t r_stride = 0;         // 0: one resistance a line
-  T* r = nullptr;               // [n - 1 or 1, m] ohm
+  int64_t r_stride = 0;                                // 0: one resistance a line
+  T* r = nullptr;                                      // [n - 1 or 1, m] ohm
   T *near = nullptr, *far = nullptr, *span = nullptr;  // [m] ohm; span: whole line with both terminals
   T *near_on = nullptr, *far_on = nullptr, *cut = nullptr, *loose = nullptr;  // [m] 1 or 0
-  T *t = nullptr, *s = nullptr, *z = nullptr;               // factors of W^-1 + g: [n - 1, m], [n - 1, m], [m]
-  bool two_ended = false, floats = false;  // a line has a far terminal; a line has none
+  T *t = nullptr, *s = nullptr, *z = nullptr;  // factors of W^-1 + g: [n - 1, m], [n - 1, m], [m]
+  bool two_ended = false, floats = false;      // a line has a far terminal; a line has none
 
   static Ladder make(Arena& arena, int64_t n, int64_t m, bool uniform) {
     Ladder f;

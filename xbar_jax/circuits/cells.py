@@ -97,18 +97,32 @@ class Sinh:
         yield jnp.isfinite(k) & (k >= 0), self.k, "Sinh.k must be finite and >= 0 1/V (0 is ohmic)"
 
 
+@jax.custom_jvp
 def _sinhc_cosh(y):
     """``sinh(y) / y`` and ``cosh(y)``, both from one exponential and without cancellation."""
     small = jnp.abs(y) < 0.3
     square = jnp.where(small, y * y, 0.0)
-    series_s, series_c = jnp.ones_like(y), jnp.ones_like(y)
+    series = jnp.ones_like(y)
     for k in (12, 10, 8, 6, 4, 2):
-        series_s = 1.0 + square / (k * (k + 1)) * series_s
-        series_c = 1.0 + square / (k * (k - 1)) * series_c
-    a = jnp.abs(jnp.where(small, 1.0, y))
-    m = jnp.expm1(a)
-    rest = m / (m + 1.0)
-    return jnp.where(small, series_s, 0.5 * (m + rest) / a), jnp.where(small, series_c, 1.0 + 0.5 * (m - rest))
+        series = 1.0 + square / (k * (k + 1)) * series
+    a = jnp.abs(jnp.where(small, 0.3, y))
+    up = jnp.exp(jnp.abs(y))
+    down = 1.0 / up
+    return jnp.where(small, series, 0.5 * (up - down) / a), 0.5 * (up + down)
+
+
+@_sinhc_cosh.defjvp
+def _(primals, tangents):
+    # (sinh(y)/y)' = (cosh(y) - sinh(y)/y) / y, as a series where that cancels; no second exponential.
+    (y,), (dy,) = primals, tangents
+    shc, ch = _sinhc_cosh(y)
+    small = jnp.abs(y) < 0.3
+    square = jnp.where(small, y * y, 0.0)
+    series = jnp.ones_like(y)
+    for k in (130, 88, 54, 28, 10):
+        series = 1.0 + square / k * series
+    slope = jnp.where(small, y / 3.0 * series, (ch - shc) / jnp.where(small, 1.0, y))
+    return (shc, ch), (slope * dy, y * shc * dy)
 
 
 @dataclass

@@ -103,7 +103,8 @@ struct CellCurrentsCall {
   CellCurrentsCall(Buffer g_, Buffer r_word, Buffer near_word, Buffer far_word, Buffer ends_word, Buffer r_bit,
                    Buffer near_bit, Buffer far_bit, Buffer ends_bit, Buffer c_, Buffer q_word, Buffer q_bit,
                    Buffer start_, Buffer tol_, Buffer max_steps_, Result i_, Result phi_word, Result phi_bit,
-                   Result steps_, Result residual_, Result reached_, int64_t word_flip, int64_t bit_flip, int64_t method_)
+                   Result steps_, Result residual_, Result reached_, int64_t word_flip, int64_t bit_flip,
+                   int64_t method_)
       : batch(i_->dimensions(), 2),
         g(g_),
         word{r_word, near_word, far_word, ends_word, word_flip != 0},
@@ -124,10 +125,12 @@ struct CellCurrentsCall {
 
   ffi::Error check() const {
     const ffi::DataType real = i.element_type(), integer = ffi::DataType::S32;
-    if (real != ffi::DataType::F32 && real != ffi::DataType::F64) return invalid("the currents must be float32 or float64");
+    if (real != ffi::DataType::F32 && real != ffi::DataType::F64)
+      return invalid("the currents must be float32 or float64");
     if (!holds(batch, g, real, {rows, cols})) return invalid("g must be [rows, cols] of the type of the currents");
     if (!holds(batch, c, real, {rows, cols})) return invalid("c must be [rows, cols] of the type of the currents");
-    if (!holds(batch, start, real, {rows, cols}, true)) return invalid("start must be [rows, cols], or [1, 1] for none");
+    if (!holds(batch, start, real, {rows, cols}, true))
+      return invalid("start must be [rows, cols], or [1, 1] for none");
     ffi::Error error = word.check(batch, real, cols, rows, "word");
     if (error.success()) error = bit.check(batch, real, rows, cols, "bit");
     if (error.failure()) return error;
@@ -194,7 +197,8 @@ struct EffectiveCall {
   int64_t rows, cols;
 
   EffectiveCall(Buffer g_, Buffer r_across, Buffer near_across, Buffer far_across, Buffer ends_across, Buffer r_down,
-                Buffer near_down, Buffer far_down, Buffer ends_down, Result g_eff, int64_t across_flip, int64_t down_flip)
+                Buffer near_down, Buffer far_down, Buffer ends_down, Result g_eff, int64_t across_flip,
+                int64_t down_flip)
       : batch(g_eff->dimensions(), 2),
         g(g_),
         across{r_across, near_across, far_across, ends_across, across_flip != 0},
@@ -205,7 +209,8 @@ struct EffectiveCall {
 
   ffi::Error check() const {
     const ffi::DataType real = out.element_type();
-    if (real != ffi::DataType::F32 && real != ffi::DataType::F64) return invalid("the result must be float32 or float64");
+    if (real != ffi::DataType::F32 && real != ffi::DataType::F64)
+      return invalid("the result must be float32 or float64");
     if (!holds(batch, g, real, {rows, cols})) return invalid("g must be [rows, cols] of the type of the result");
     const ffi::Error error = across.check(batch, real, cols, rows, "across:");
     return error.failure() ? error : down.check(batch, real, rows, cols, "down:");
@@ -227,47 +232,47 @@ struct EffectiveCall {
       o.bind(batch, b.dimensions(), core);
       return o.offset(outer) + (o.axes > 0 ? array * o.strides[o.axes - 1] : 0);
     };
-    return {rows, cols, g.typed_data<T>() + input(g, 2, 0), across.bind<T>(input), down.bind<T>(input),
+    return {rows,
+            cols,
+            g.typed_data<T>() + input(g, 2, 0),
+            across.bind<T>(input),
+            down.bind<T>(input),
             out.typed_data<T>() + (outer * batch.arrays + array) * rows * cols};
   }
 };
 
-#define XBAR_EFFECTIVE_TRANSPOSE_BINDING(context)                                                    \
-  XBAR_ARGS5(XBAR_ARGS5(context))                                                                    \
-      .Ret<xbar::Buffer>()                                                                           \
-      .Attr<int64_t>("across_flip")                                                                  \
+#define XBAR_EFFECTIVE_TRANSPOSE_BINDING(context) \
+  XBAR_ARGS5(XBAR_ARGS5(context)).Ret<xbar::Buffer>().Attr<int64_t>("across_flip").Attr<int64_t>("down_flip")
+#define XBAR_EFFECTIVE_BINDING(context) \
+  XBAR_ARGS5(context)                   \
+      .Arg<xbar::Buffer>()              \
+      .Arg<xbar::Buffer>()              \
+      .Arg<xbar::Buffer>()              \
+      .Arg<xbar::Buffer>()              \
+      .Ret<xbar::Buffer>()              \
+      .Attr<int64_t>("across_flip")     \
       .Attr<int64_t>("down_flip")
-#define XBAR_EFFECTIVE_BINDING(context)                                                              \
-  XBAR_ARGS5(context)                                                                                \
-      .Arg<xbar::Buffer>()                                                                           \
-      .Arg<xbar::Buffer>()                                                                           \
-      .Arg<xbar::Buffer>()                                                                           \
-      .Arg<xbar::Buffer>()                                                                           \
-      .Ret<xbar::Buffer>()                                                                           \
-      .Attr<int64_t>("across_flip")                                                                  \
-      .Attr<int64_t>("down_flip")
-#define XBAR_CELL_CURRENTS_PARAMETERS                                                                                  \
-  Buffer g, Buffer r_word, Buffer near_word, Buffer far_word, Buffer ends_word, Buffer r_bit, Buffer near_bit,         \
-      Buffer far_bit, Buffer ends_bit, Buffer c, Buffer q_word, Buffer q_bit, Buffer start, Buffer tol,                \
-      Buffer max_steps, Result i, Result phi_word, Result phi_bit, Result steps, Result residual, Result reached,      \
+#define XBAR_CELL_CURRENTS_PARAMETERS                                                                             \
+  Buffer g, Buffer r_word, Buffer near_word, Buffer far_word, Buffer ends_word, Buffer r_bit, Buffer near_bit,    \
+      Buffer far_bit, Buffer ends_bit, Buffer c, Buffer q_word, Buffer q_bit, Buffer start, Buffer tol,           \
+      Buffer max_steps, Result i, Result phi_word, Result phi_bit, Result steps, Result residual, Result reached, \
       int64_t word_flip, int64_t bit_flip, int64_t method
-#define XBAR_CELL_CURRENTS_ARGUMENTS                                                                                   \
-  g, r_word, near_word, far_word, ends_word, r_bit, near_bit, far_bit, ends_bit, c, q_word, q_bit, start, tol,         \
+#define XBAR_CELL_CURRENTS_ARGUMENTS                                                                           \
+  g, r_word, near_word, far_word, ends_word, r_bit, near_bit, far_bit, ends_bit, c, q_word, q_bit, start, tol, \
       max_steps, i, phi_word, phi_bit, steps, residual, reached, word_flip, bit_flip, method
 #define XBAR_ARGS5(context) \
   context.Arg<xbar::Buffer>().Arg<xbar::Buffer>().Arg<xbar::Buffer>().Arg<xbar::Buffer>().Arg<xbar::Buffer>()
-#define XBAR_CELL_CURRENTS_BINDING(context)         \
-  XBAR_ARGS5(XBAR_ARGS5(XBAR_ARGS5(context)))       \
-      .Ret<xbar::Buffer>()                          \
-      .Ret<xbar::Buffer>()                          \
-      .Ret<xbar::Buffer>()                          \
-      .Ret<xbar::Buffer>()                          \
-      .Ret<xbar::Buffer>()                          \
-      .Ret<xbar::Buffer>()                          \
-      .Attr<int64_t>("word_flip")                   \
-      .Attr<int64_t>("bit_flip")                    \
+#define XBAR_CELL_CURRENTS_BINDING(context)   \
+  XBAR_ARGS5(XBAR_ARGS5(XBAR_ARGS5(context))) \
+      .Ret<xbar::Buffer>()                    \
+      .Ret<xbar::Buffer>()                    \
+      .Ret<xbar::Buffer>()                    \
+      .Ret<xbar::Buffer>()                    \
+      .Ret<xbar::Buffer>()                    \
+      .Ret<xbar::Buffer>()                    \
+      .Attr<int64_t>("word_flip")             \
+      .Attr<int64_t>("bit_flip")              \
       .Attr<int64_t>("method")
-#define XBAR_RUNNING_SUM_BINDING(context) \
-  context.Arg<xbar::Buffer>().Ret<xbar::Buffer>().Attr<int64_t>("reverse")
+#define XBAR_RUNNING_SUM_BINDING(context) context.Arg<xbar::Buffer>().Ret<xbar::Buffer>().Attr<int64_t>("reverse")
 
 }  // namespace xbar

@@ -9,13 +9,17 @@ namespace xbar {
 // A bundle of parallel lines; see xbar_jax/circuits/lines.py. Segment k of line l is r[k * along + l * across].
 template <class T>
 struct Bundle {
-  enum : int32_t { kNear = 1, kFar = 2, kCut = 4 };  // bits of `ends`: terminal joined; every segment open
-                                                     // none of them: the line floats
+  enum : int32_t {
+    kNear = 1,
+    kFar = 2,
+    kCut = 4
+  };  // bits of `ends`: terminal joined; every segment open
+      // none of them: the line floats
   const T* r;
   int64_t along, across;
-  const T *near, *far;    // [count] ohm, 0 where open
-  const int32_t* ends;    // [count]
-  bool flip;              // the near terminal is at the last position
+  const T *near, *far;  // [count] ohm, 0 where open
+  const int32_t* ends;  // [count]
+  bool flip;            // the near terminal is at the last position
 };
 
 enum class Method : int32_t { kAuto = 0, kLines = 1, kTwoLevel = 2 };
@@ -59,7 +63,9 @@ struct Parallel {
       return;
     }
     using Plain = typename std::remove_reference<Body>::type;
-    run(pool, n, [](void* context, int64_t k) { (*static_cast<Plain*>(context))(k); }, const_cast<void*>(static_cast<const void*>(&body)));
+    run(
+        pool, n, [](void* context, int64_t k) { (*static_cast<Plain*>(context))(k); },
+        const_cast<void*>(static_cast<const void*>(&body)));
   }
 };
 
