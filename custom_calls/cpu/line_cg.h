@@ -100,11 +100,19 @@ struct Array {
     load(a->g, g);
     bit.load(a->bit, 0, cols, cols, a->word.flip);
     bit.factor(g);
-    for (int64_t b = 0; b < blocks; ++b) {
-      T* gw = g_word + b * ld * w;
-      gather_lines(g + b * w * ld, ld, ld, gw);
-      words[b].load(a->word, b * w, std::min<int64_t>(w, rows - b * w), rows, a->bit.flip);
-      words[b].factor(gw);
+    // A ladder's divisions wait for each other: some blocks of word lines are factored in step.
+    constexpr int64_t kInStep = 4;
+    for (int64_t first = 0; first < blocks; first += kInStep) {
+      const int64_t last = std::min(blocks, first + kInStep);
+      const auto of = [&](int64_t b) { return g_word + b * ld * w; };
+      for (int64_t b = first; b < last; ++b) {
+        gather_lines(g + b * w * ld, ld, ld, of(b));
+        words[b].load(a->word, b * w, std::min<int64_t>(w, rows - b * w), rows, a->bit.flip);
+        words[b].begin(of(b));
+      }
+      for (int64_t k = cols - 2; k >= 0; --k)
+        for (int64_t b = first; b < last; ++b) words[b].step(of(b), k);
+      for (int64_t b = first; b < last; ++b) words[b].finish();
     }
     make_coarse();
   }
@@ -240,7 +248,7 @@ struct LineCG {
     const bool large = rows * cols >= kParallelCells;
     group = large ? std::max<int64_t>(1, (blocks + 15) / 16) : blocks;
     groups = (blocks + group - 1) / group;
-    range = large ? std::max<int64_t>(w, padded<T>((ld + 15) / 16)) : ld;
+    range = large ? std::max<int64_t>(w, padded<T>((ld + 3) / 4)) : ld;
     ranges = (ld + range - 1) / range;
     span = std::max(groups, ranges);
   }
@@ -314,22 +322,18 @@ struct LineCG {
     }
   }
 
-  // b += alpha p, res -= alpha q on columns [l0, l1).
-  void advance(T alpha, int64_t l0, int64_t l1) {
-    for (int64_t k = 0; k < rows; ++k) {
-      for (int64_t at = k * ld + l0; at < k * ld + l1; at += w) {
-        pack(b + at) += alpha * pack(p + at);
-        pack(res + at) -= alpha * pack(q + at);
-      }
-    }
-  }
-
-  // z <- D^-1 (res + extra) on columns [l0, l1); returns res . z. `extra` may be null.
-  double bit_solve(const T* extra, int64_t l0, int64_t l1) {
+  // z <- D^-1 (res + extra) on columns [l0, l1); returns res . z. `extra` may be null. With `alpha` first b += alpha p
+  // and res -= alpha q, in the same sweep.
+  double bit_solve(T alpha, const T* extra, int64_t l0, int64_t l1) {
     const Ladder<T>& f = array.bit;
     for (int64_t k = rows - 1; k >= 0; --k) {
       for (int64_t at = k * ld + l0; at < k * ld + l1; at += w) {
         Pack<T> r = pack(res + at);
+        if (alpha != 0) {
+          pack(b + at) += alpha * pack(p + at);
+          r -= alpha * pack(q + at);
+          pack(res + at) = r;
+        }
         if (extra) r += pack(extra + at);
         pack(z + at) = k + 1 < rows ? r + pack(f.t + at) * pack(z + at + ld) : r;
       }
@@ -358,10 +362,7 @@ struct LineCG {
   // z <- M^-1 res, after b += alpha p and res -= alpha q; returns res . z. Leaves D z - res in q where there is a
   // coarse space: with P = D^-1 g Q the correction is P gain P^T, so that D of it is g Q (...) and no wire is inverted.
   double precondition(T alpha) {
-    const double lines = over_ranges([&](int64_t l0, int64_t l1) {
-      if (alpha != 0) advance(alpha, l0, l1);
-      return bit_solve(nullptr, l0, l1);
-    });
+    const double lines = over_ranges([&](int64_t l0, int64_t l1) { return bit_solve(alpha, nullptr, l0, l1); });
     if (!two_level()) return lines;
     const int64_t mb = array.bit_modes, mw = array.word_modes, pad = array.word_pad;
     over_blocks([&](int64_t blk, T* x, T*, int64_t k) {
@@ -386,7 +387,7 @@ struct LineCG {
       multiply<T>(rows, l1 - l0, mb, array.q_bit, mb, 1, spread + l0, ld, q + l0, ld, T(1));
       for (int64_t k = 0; k < rows; ++k)
         for (int64_t at = k * ld + l0; at < k * ld + l1; at += w) pack(q + at) *= pack(array.g + at);
-      return bit_solve(q, l0, l1);
+      return bit_solve(T(0), q, l0, l1);
     });
   }
 

@@ -62,41 +62,54 @@ struct Ladder {
       far[l] = real ? b.far[line] : T(0);
       two_ended |= real && (ends & Bundle<T>::kFar);
       span[l] = near[l] + far[l];
+      if (n == 1) continue;
+      if (r_stride == 0) {
+        r[l] = real ? b.r[line * b.across] : T(0);
+        span[l] += static_cast<T>(n - 1) * r[l];
+        continue;
+      }
       for (int64_t k = 0; k < n - 1; ++k) {
         const int64_t from = b.flip ? n - 2 - k : k;
-        const T x = real ? b.r[from * b.along + line * b.across] : T(0);
-        if (k == 0 || r_stride) r[k * r_stride + l] = x;
-        span[l] += x;
+        r[k * m + l] = real ? b.r[from * b.along + line * b.across] : T(0);
+        span[l] += r[k * m + l];
       }
     }
   }
 
-  // t, s, z for conductances g [n, m] from the nodes to ground. Position by position, so that the divisions of
-  // neighbouring lines overlap; z holds what is seen so far.
-  void factor(const T* g) {
-    const Pack<T> zero{}, far_tiny = zero + static_cast<T>(1e-20);
+  // t, s, z for conductances g [n, m] from the nodes to ground: from the far end inwards, position by position, so that
+  // the divisions of lines side by side overlap; z holds what is seen so far. In three parts, so that several ladders
+  // can be factored in step.
+  void begin(const T* g) {
     for (int64_t l = 0; l < m; l += kWidth<T>) {
+      const Pack<T> zero{}, tiny = zero + static_cast<T>(1e-20);
       pack(z + l) = pack(g + (n - 1) * m + l);
-      if (two_ended) pack(z + l) += pack(far_on + l) / larger(far_tiny, pack(far + l));
+      if (two_ended) pack(z + l) += pack(far_on + l) / larger(tiny, pack(far + l));
     }
-    for (int64_t k = n - 2; k >= 0; --k) {
-      for (int64_t l = 0; l < m; l += kWidth<T>) {
-        const Pack<T> x = pack(r + k * r_stride + l), y = pack(z + l);
-        Pack<T> tk = T(1) / (T(1) + x * y), sk = x * tk;
-        if (two_ended) {
-          const Pack<T> open = pack(cut + l) * pack(near_on + l) * pack(far_on + l);
-          sk = open > 0 ? (y > 0 ? T(1) / y : zero) : sk;
-          tk = open > 0 ? zero : tk;
-        }
-        pack(t + k * m + l) = tk;
-        pack(s + k * m + l) = sk;
-        pack(z + l) = pack(g + k * m + l) + tk * y;
-      }
-    }
+  }
+  void step(const T* g, int64_t k) {
     for (int64_t l = 0; l < m; l += kWidth<T>) {
-      const Pack<T> ohm = pack(near + l), y = pack(z + l);
+      const Pack<T> zero{}, x = pack(r + k * r_stride + l), y = pack(z + l);
+      Pack<T> tk = T(1) / (T(1) + x * y), sk = x * tk;
+      if (two_ended) {
+        const Pack<T> open = pack(cut + l) * pack(near_on + l) * pack(far_on + l);
+        sk = open > 0 ? (y > 0 ? T(1) / y : zero) : sk;
+        tk = open > 0 ? zero : tk;
+      }
+      pack(t + k * m + l) = tk;
+      pack(s + k * m + l) = sk;
+      pack(z + l) = pack(g + k * m + l) + tk * y;
+    }
+  }
+  void finish() {
+    for (int64_t l = 0; l < m; l += kWidth<T>) {
+      const Pack<T> zero{}, ohm = pack(near + l), y = pack(z + l);
       pack(z + l) = pack(near_on + l) > 0 ? ohm / (T(1) + ohm * y) : (y > 0 ? T(1) / y : zero);
     }
+  }
+  void factor(const T* g) {
+    begin(g);
+    for (int64_t k = n - 2; k >= 0; --k) step(g, k);
+    finish();
   }
 
   // W d: drops of currents d [n, m]; in place where out is d. Lines [l0, l1).
