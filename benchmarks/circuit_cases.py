@@ -83,7 +83,7 @@ def newton(n: int) -> list[dict]:
 
 
 # Case, resistance of a segment (None: that of the case), largest error asked of float32.
-SINGLE = (("std", None, 2e-5), ("hard", None, 1e-4), ("std", 1e-3, 2e-5), ("std", 1e-6, 2e-5))
+SINGLE = (("std", None, 2e-5), ("hard", None, 2e-5), ("std", 1e-3, 2e-5), ("std", 1e-6, 2e-5))
 
 
 def single(n: int) -> list[dict]:

@@ -245,9 +245,10 @@ struct EffectiveWork {
     }
     step.series = least > 0;
     if (!step.series) return;
-    // (I + y r)^-1 = s^-1 (I + s y s)^-1 s with s = sqrt(r). Beside others a resistance of 0 stands for one that is so
-    // much smaller that it changes nothing.
-    for (int64_t j = 0; j < n; ++j) step.scale[j] = std::sqrt(std::max(step.scale[j], least * static_cast<T>(1e-8)));
+    // (I + y r)^-1 = s^-1 (I + s y s)^-1 s with s = sqrt(r). Beside others a resistance of 0 stands for one so much
+    // smaller that it changes nothing: the elimination keeps the scale of every row and column apart, whatever it is.
+    const T floor = least * static_cast<T>(sizeof(T) == 8 ? 1e-24 : 1e-14);
+    for (int64_t j = 0; j < n; ++j) step.scale[j] = std::sqrt(std::max(step.scale[j], floor));
     for (int64_t j = n; j < ld; ++j) step.scale[j] = 1;
     for (int64_t i = 0; i < ld; ++i)
       for (int64_t j = 0; j < (i / kBlock + 1) * kBlock; j += w)

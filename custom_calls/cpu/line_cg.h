@@ -16,7 +16,8 @@
 namespace xbar {
 inline namespace XBAR_ISA {
 
-constexpr double kProgress = 0.9;            // a refinement that gains less is the last
+constexpr double kProgress = 0.9;            // a refinement that gains less has stalled
+constexpr int kStalls = 2;                   // so many in a row: rounding is reached
 constexpr double kRounding = 16.0;           // eps of the largest source current: what rounding allows
 constexpr int64_t kParallelCells = 1 << 15;  // cells from which one solve uses several threads
 constexpr double kTwoLevelFrom = 100.0;      // N^2 r g from which the coarse correction pays
@@ -37,7 +38,7 @@ struct Array {
   int64_t word_modes = 0, bit_modes = 0, word_pad = 0, most_word = 0, most_bit = 0;
   T *q_word = nullptr, *q_word_t = nullptr, *q_bit = nullptr, *gain = nullptr;
 
-  static int64_t cap(int64_t n) { return std::min<int64_t>(n, std::max<int64_t>(16, n / 4)); }
+  static int64_t cap(int64_t n) { return std::min<int64_t>(n, std::max<int64_t>(32, n / 4)); }
 
   void plan(Arena& arena, const CellCurrents<T>& arguments, Ladder<T>* ladders) {
     a = &arguments;
@@ -541,7 +542,7 @@ struct LineCG {
     for (int64_t k = 0; k < blocks * w; ++k) source = larger(source, magnitude(q_word[k]));
     for (int64_t k = 0; k < ld; ++k) source = larger(source, magnitude(q_bit[k]));
     for (int64_t e = 0; e < rows * ld; ++e) source = larger(source, magnitude(c[e]));
-    T size = 0, worst = source, before = std::numeric_limits<T>::infinity();
+    T size = 0, worst = source, before = 0;
     if (a.start) {
       worst = violation(&size);
     } else {
@@ -550,17 +551,22 @@ struct LineCG {
     const T rounding = static_cast<T>(kRounding) * std::numeric_limits<T>::epsilon() * source;
     const auto goal = [&] { return a.tol * size + rounding; };
     int32_t steps = 0;
+    // What a first pass leaves is smooth, and amplified by the square of that.
+    const double smooth = 4.0 * array.amplification * array.amplification;
     double amplification = array.amplification;
-    while (worst > goal() && worst <= static_cast<T>(kProgress) * before && steps < a.max_steps) {
+    int stalled = 0;
+    while (worst > goal() && stalled < kStalls && steps < a.max_steps) {
       // The size of i is not known before the first pass; the tolerance then stands for it.
       const double wanted =
           size > 0 ? static_cast<double>(goal()) / static_cast<double>(worst) : static_cast<double>(a.tol);
-      const double reduction = std::clamp(0.3 * wanted / amplification, 1e-14, 1e-2);
+      const double reduction = std::clamp(0.3 * wanted / amplification, 4.0 * std::numeric_limits<T>::epsilon(), 1e-2);
       const int32_t used = correct(reduction, a.max_steps - steps);
       before = worst;
       worst = violation(&size);
       steps += used;
-      amplification = std::max(amplification, static_cast<double>(worst) / static_cast<double>(before) / reduction);
+      const double seen = static_cast<double>(worst) / static_cast<double>(before) / reduction;
+      amplification = std::max({amplification, smooth, seen});
+      stalled = worst <= static_cast<T>(kProgress) * before ? 0 : stalled + 1;
     }
     array.store(i, a.i);
     for (int64_t k = 0; k < rows; ++k) a.phi_word[array.row(k)] = phi_word[k];

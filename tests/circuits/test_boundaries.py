@@ -147,6 +147,69 @@ def test_two_level_keeps_the_iterations_few(form, block, dtype):
     np.testing.assert_allclose(two.i_bottom, one.i_bottom, rtol=0, atol=tol * np.abs(one.i_bottom).max())
 
 
+@pytest.mark.parametrize("lead", [None, 0.0, 50.0])
+@pytest.mark.parametrize("method", ["line_cg", "two_level"])
+def test_heavy_wires_converge_for_every_drive(method, lead, dtype):
+    """A stall of one refinement is not yet rounding."""
+    rng = np.random.default_rng(0)
+    g = jnp.asarray(1 / rng.uniform(1e3, 1e4, (128, 128)), dtype)
+    v = jnp.asarray(np.concatenate([np.ones((1, 128)), rng.uniform(0, 1, (11, 128))]), dtype)
+    wires = xb.Wires(r_word=100.0, r_bit=100.0, r_left=lead, r_bottom=lead)
+    sol = jax.vmap(lambda v: xb.solve(g, wires, left=v, method=method))(v)
+    assert sol.converged.all()
+    assert float(sol.residual.max()) <= (1e-10 if dtype == np.float64 else 1e-5)
+    if method == "two_level":
+        assert int(sol.steps.max()) <= 30
+        assert np.isfinite(xb.read(g, v[:3], wires)).all()
+
+
+@pytest.mark.parametrize("large", [1e3, 1e6, 1e9])
+def test_no_resistance_beside_large_ones(large, dtype):
+    g, v = (jnp.asarray(x, dtype) for x in array(12, 4, low=1e3, high=1e4))
+    wires = xb.Wires(r_word=10.0, r_bit=10.0, r_bottom=jnp.asarray([0.0, large, large, large], dtype))
+    want = xb.solve(g, wires, left=v).i_bottom
+    tol = 1e-9 if dtype == np.float64 else 2e-5
+    total = float(jnp.abs(want).max())
+    np.testing.assert_allclose(v @ xb.effective_conductance(g, wires), want, rtol=0, atol=tol * total)
+    loss = lambda g: (xb.effective_conductance(g, wires) * v[:, None]).sum()
+    found = jax.grad(loss)(g)
+    with native.disabled():
+        slow = jax.grad(loss)(g)
+    np.testing.assert_allclose(
+        found, slow, rtol=0, atol=(1e-8 if dtype == np.float64 else 1e-3) * float(jnp.abs(slow).max())
+    )
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (2, 1), (2, 2), (33, 33), (2, 257)], ids=str)
+def test_o8_small_and_odd_sizes(size, x64):
+    g, v = array(*size, seed=9)
+    for dtype, tol in ((jnp.float64, 1e-9), (jnp.float32, 2e-5)):
+        wires = xb.Wires(r_word=10.0, r_bit=20.0, r_left=5.0, r_bottom=7.0)
+        sol = xb.solve(jnp.asarray(g, dtype), wires, left=jnp.asarray(v, dtype))
+        want = nodal(g, 10.0, 20.0, left=v, r_left=5.0, r_bottom=7.0)["i_bottom"]
+        np.testing.assert_allclose(sol.i_bottom, want, rtol=0, atol=tol * np.abs(want).max())
+
+
+def test_o8_a_batch_of_five_hundred_small_arrays():
+    g, v = array(2, 2, seed=9)
+    many = jax.vmap(lambda g: xb.solve(g, xb.Wires(r_word=1.0, r_bit=1.0), left=jnp.asarray(v, jnp.float32)).i_bottom)
+    found = many(jnp.broadcast_to(jnp.asarray(g, jnp.float32), (512, 2, 2)))
+    np.testing.assert_allclose(found, np.broadcast_to(nodal(g, 1.0, 1.0, left=v)["i_bottom"], (512, 2)), rtol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["std", "hard"])
+def test_float32_keeps_the_output_currents_of_a_large_array(case, x64):
+    """Single precision with 64-bit mode on, beside double."""
+    high, r = (1e5, 1.0) if case == "std" else (1e4, 10.0)
+    g, v = array(128, 128, seed=3, low=1e3, high=high)
+    run = lambda dtype: xb.solve(jnp.asarray(g, dtype), xb.Wires(r_word=r, r_bit=r), left=jnp.asarray(v, dtype))
+    single, double = run(jnp.float32), run(jnp.float64)
+    assert single.i_bottom.dtype == jnp.float32 and single.converged
+    np.testing.assert_allclose(
+        single.i_bottom, double.i_bottom, rtol=0, atol=2e-5 * float(jnp.abs(double.i_bottom).max())
+    )
+
+
 @pytest.mark.parametrize("method", ["line_cg", "two_level"])
 def test_native_and_jax_forms_agree(method, dtype):
     """On lines of every kind at once, and with an odd size that no register divides."""

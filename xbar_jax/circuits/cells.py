@@ -30,6 +30,12 @@ def _conductance_facts(kind: str, g):
     )
 
 
+def _shape_fact(name: str, x: Any, lines: str = ""):
+    """A vector would broadcast along the columns, whatever was meant."""
+    allowed = np.ndim(x) in (0, 2) or (lines and np.ndim(x) == 1)
+    yield jnp.asarray(allowed), list(np.shape(x)), f"{name} must be a scalar{lines} or [rows, cols]"
+
+
 def _part_facts(part: Any):
     yield from (part.facts() if hasattr(part, "facts") else ())
 
@@ -93,6 +99,7 @@ class Sinh:
 
     def facts(self):
         yield from _conductance_facts("Sinh", self.g)
+        yield from _shape_fact("Sinh.k", self.k)
         k = jnp.asarray(self.k)
         yield jnp.isfinite(k) & (k >= 0), self.k, "Sinh.k must be finite and >= 0 1/V (0 is ohmic)"
 
@@ -241,6 +248,8 @@ class Transistor:
 
     def facts(self):
         yield from _part_facts(self.cell)
+        for field in ("v_threshold", "beta", "n", "phi"):
+            yield from _shape_fact(f"Transistor.{field}", getattr(self, field))
         for field in ("v_gate", "v_threshold"):
             x = getattr(self, field)
             yield jnp.isfinite(jnp.asarray(x)), x, f"Transistor.{field} must be finite, in V"

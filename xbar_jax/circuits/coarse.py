@@ -70,7 +70,7 @@ def make_coarse(network: Network, *, always: bool) -> Coarse:
 def _modes(lines: Lines, g):
     """Eigenvalues [modes] S and eigenvectors [n, modes] of the mean line, and its segment, ohm."""
     n, dtype = lines.n, lines.near.dtype
-    count = min(n, max(16, n // 4))
+    count = min(n, max(32, n // 4))
     mean = lambda x: x.sum() / max(1, x.size)
     r = mean(lines.r) if n > 1 else jnp.zeros((), dtype)
     end = lambda on, ohm: r * mean(jnp.where(on, 1.0 / jnp.maximum(ohm, 1e-6), 0.0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from xbar_jax.circuits.effective import effective_conductance
 from xbar_jax.circuits.solve import solve
-from xbar_jax.circuits.validate import as_conductance
+from xbar_jax.circuits.validate import as_conductance, working_dtype
 from xbar_jax.circuits.wires import Wires
 from xbar_jax.tree import is_traced
 from xbar_jax.typing import Array, ArrayLike, Float
@@ -32,7 +32,7 @@ def read(g: ArrayLike, v: ArrayLike, wires: Wires | None = None) -> Float[Array,
       >>> import jax.numpy as jnp, xbar_jax as xb
       >>> i = xb.read(jnp.full((4, 3), 1e-4), jnp.ones((10, 4)), xb.Wires(r_word=1.0, r_bit=1.0))
     """
-    g = as_conductance("read", g)
+    g = as_conductance("read", g, working_dtype("read", None, g, v))
     v = jnp.asarray(v, g.dtype)
     if v.ndim == 0 or v.shape[-1] != g.shape[0]:
         raise ValueError(f"read: v must have shape [..., {g.shape[0]}], one voltage per row, got {list(v.shape)}")

@@ -32,8 +32,8 @@ class Solution:
       v_word, v_bit: [rows, cols] V, node voltages on either side of each cell.
       i_cell: [rows, cols] A, from word line to bit line.
       power: W, dissipated in cells and wires together (what the terminals supply).
-      converged: False where the solve fell short of ``tol`` or an argument was found invalid under a
-        trace; the currents of an invalid array are NaN.
+      converged: False where the solve fell short of ``tol`` (and of rounding, see :func:`solve`) or an argument was
+        found invalid under a trace; the currents of an invalid array are NaN.
       residual: A/A, largest violation of Ohm's law at a cell relative to the largest cell current.
       steps: iterations of the solver; Newton steps where cells are non-linear.
     """
@@ -131,8 +131,8 @@ def solve(
       max_steps: bound on the iterations; with a cell model, on the Newton steps.
       method: "line_cg", conjugate gradients preconditioned by exact solves of all lines: about
         3 + 1.75 sqrt(S) iterations, S = N^2 r g with the mean conductance g; "two_level", the same with a coarse
-        correction by the smooth modes of the array: under 30 iterations whatever S, each about half as dear
-        again; "auto", two_level from S = 100 on, always used with a cell model.
+        correction by the smooth modes of the array: under 30 iterations whatever S while a wire segment is below
+        a third of a cell (r g < 0.3), each about half as dear again, on CPUs (on CUDA the lines run alone); "auto", two_level from S = 100 on, always used with a cell model.
       start: solution of a similar problem, to begin from. It saves iterations, and does not change the result
         beyond ``tol``.
       throw: raise if the solve did not converge; outside jit only.
@@ -166,6 +166,8 @@ def solve(
     check("solve", g, wires, asked)
     guess = None if start is None else _guess(start, g)
     tol = _tolerance(tol, g.dtype)
+    if not is_traced(max_steps) and (not isinstance(max_steps, (int, np.integer, jax.Array)) or int(max_steps) < 1):
+        raise ValueError(f"solve: max_steps must be an integer >= 1, got {max_steps!r}")
     valid = is_valid(g, wires, asked)
     if cells is None:
         sol = _operating_point(g, wires, v, valid, tol, max_steps, guess, method=method)
@@ -224,6 +226,10 @@ def _grounded(bottom) -> bool:
 def _tolerance(tol: Scalar | None, dtype) -> Float[Array, ""]:
     if tol is None:
         tol = default_tolerance(dtype)
+    elif not is_traced(tol) and (
+        np.ndim(tol) != 0 or not isinstance(tol, (int, float, np.ndarray, np.generic, jax.Array))
+    ):
+        raise ValueError(f"solve: tol must be a number, got {tol!r}")
     elif not is_traced(tol) and not tolerance_floor(dtype) <= float(tol) < 1.0:
         hint = "; enable jax_enable_x64 for more" if dtype == jnp.float32 else ""
         raise ValueError(f"solve: tol must lie in [{tolerance_floor(dtype):.2g}, 1) for {dtype.name}, got {tol}{hint}")

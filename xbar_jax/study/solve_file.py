@@ -102,7 +102,7 @@ def _run(file: Path, settings: Settings, out: Path | None, console: Console) -> 
     rows, cols = g.shape
     counts = dict(zip(SIDES, (rows, rows, cols, cols), strict=True))
     drives = {side: _drive(side, getattr(settings, side), n) for side, n in counts.items()}
-    if drives["left"] is None:
+    if settings.left is None:
         drives["left"] = next((_vectors(f"{file.name}: {k}", stored[k], rows) for k in DRIVES if k in stored), None)
     if drives["left"] is drives["right"] is None:
         raise ValueError("solve: --left must be given, a voltage or a file with one for each row")

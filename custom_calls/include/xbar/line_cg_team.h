@@ -316,7 +316,8 @@ struct TeamSolve {
   }
 
   XBAR_FN void operator()() const {
-    constexpr double kProgress = 0.9;   // a refinement that gains less is the last
+    constexpr double kProgress = 0.9;   // a refinement that gains less has stalled
+    constexpr int kStalls = 2;          // so many in a row: rounding is reached
     constexpr double kRounding = 16.0;  // eps of the largest source current: what rounding allows
     constexpr double kEpsilon = sizeof(T) == 4 ? 1.1920928955078125e-07 : 2.220446049250313e-16;
     factor();
@@ -330,7 +331,10 @@ struct TeamSolve {
     const double words = team.largest(rows, [&](int i) { return a.q_word[i]; });
     const double bits = team.largest(cols, [&](int j) { return a.q_bit[j]; });
     const double rounding = kRounding * kEpsilon * team.larger(team.larger(cells, words), bits);
+    // What a first pass leaves is smooth, and amplified by the square of that.
     double amplified = amplification(), before = 0, reduction = 0;
+    const double smooth = 4.0 * amplified * amplified;
+    int stalled = 0;
     int32_t steps = 0;
     for (bool first = true;; first = false) {
       const double worst = violation();
@@ -339,8 +343,10 @@ struct TeamSolve {
       if (!first) {
         const double seen = worst / before / reduction;
         amplified = seen > amplified ? seen : amplified;
+        amplified = smooth > amplified ? smooth : amplified;
+        stalled = worst <= kProgress * before ? 0 : stalled + 1;
       }
-      if (!(worst > goal) || !(first || worst <= kProgress * before) || steps >= a.max_steps) {
+      if (!(worst > goal) || stalled >= kStalls || steps >= a.max_steps) {
         if (team.rank == 0) {
           *a.steps = steps;
           *a.residual = static_cast<T>(worst > 0 ? worst / (size > 0 ? size : 1.0) : worst);
@@ -350,7 +356,7 @@ struct TeamSolve {
       }
       // The size of i is not known before the first pass; the tolerance then stands for it.
       reduction = 0.3 * (size > 0 ? goal / worst : tol) / amplified;
-      reduction = reduction < 1e-14 ? 1e-14 : reduction > 1e-2 ? 1e-2 : reduction;
+      reduction = reduction < 4.0 * kEpsilon ? 4.0 * kEpsilon : reduction > 1e-2 ? 1e-2 : reduction;
       before = worst;
       steps += correct(reduction, a.max_steps - steps);
     }
