@@ -197,6 +197,15 @@ def test_o8_a_batch_of_five_hundred_small_arrays():
     np.testing.assert_allclose(found, np.broadcast_to(nodal(g, 1.0, 1.0, left=v)["i_bottom"], (512, 2)), rtol=2e-5)
 
 
+def test_o6_a_hundred_thousand_equal_arrays():
+    g, v = (jnp.asarray(x, jnp.float32) for x in array(4, 4, seed=9))
+    one = lambda g: xb.solve(g, xb.Wires(r_word=1.0, r_bit=1.0), left=v)
+    many = jax.jit(jax.vmap(one))(jnp.broadcast_to(g, (100_000, 4, 4)))
+    assert many.converged.all()
+    np.testing.assert_array_equal(many.i_bottom, np.broadcast_to(many.i_bottom[0], (100_000, 4)))
+    np.testing.assert_allclose(many.i_bottom[0], one(g).i_bottom, rtol=1e-6)
+
+
 @pytest.mark.parametrize("case", ["std", "hard"])
 def test_float32_keeps_the_output_currents_of_a_large_array(case, x64):
     """Single precision with 64-bit mode on, beside double."""

@@ -29,7 +29,7 @@ from jax import lax
 from xbar_jax.circuits.lines import drops, factor, ladder_solve, source_voltage
 from xbar_jax.circuits.network import Network, line_currents
 from xbar_jax.tree import dataclass
-from xbar_jax.typing import Array, Float, Scalar
+from xbar_jax.typing import Array, Bool, Float, Scalar
 
 # Halvings of a Newton step before it is given up.
 _HALVINGS = 12
@@ -107,7 +107,13 @@ def _no_shifts(c) -> Shifts:
 
 @dataclass
 class _Iterate:
-    """Where Newton stands: currents, shifts of floating lines, what is amiss, slopes, right-hand side of the next step, |F|."""
+    """Where Newton stands.
+
+    Attributes:
+      i: currents, A. shifts: of floating lines, V. f: violation of the voltage law, V. s: slopes, S.
+      c: right-hand side of the next step, A. merit: |F|, V.
+      amiss: largest violation of a current law, A. residual: that over the largest current. reached: it is small enough.
+    """
 
     i: Float[Array, "rows cols"]
     shifts: Shifts
@@ -115,6 +121,9 @@ class _Iterate:
     s: Voltages
     c: Float[Array, "rows cols"]
     merit: Float[Array, ""]
+    amiss: Float[Array, ""]
+    residual: Float[Array, ""]
+    reached: Bool[Array, ""]
 
 
 def _norm(f: Voltages):
@@ -150,6 +159,11 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
     size = lambda x: jnp.abs(x).max()
     fall = lambda i: _fall(network, i, len(emf))
 
+    def excess(i) -> Shifts:
+        """Totals of floating lines, which should be 0."""
+        word, bit = network.word.loose, network.bit.loose
+        return jnp.where(word, i.sum(1), 0.0), jnp.where(bit, i.sum(0), 0.0)
+
     def look(i, shifts, f) -> _Iterate:
         v = tuple(x + y for x, y in zip(_voltages(network, emf, i, shifts), f, strict=True))
         law, s = _slopes(cells, network, v)
@@ -158,37 +172,28 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         h = law - i
         c = h - sum(x * y for x, y in zip(s, f, strict=True))
         merit = _norm(tuple(x + d for x, d in zip(f, fall(h), strict=True)))
-        return _Iterate(i, shifts, f, s, c, merit)
-
-    def excess(x: _Iterate) -> Shifts:
-        """Totals of floating lines, which should be 0."""
-        word, bit = network.word.loose, network.bit.loose
-        return jnp.where(word, x.i.sum(1), 0.0), jnp.where(bit, x.i.sum(0), 0.0)
-
-    def amiss(x: _Iterate):
-        floating = network.word.floating or network.bit.floating
-        return jnp.maximum(size(x.c), jnp.maximum(*map(size, excess(x)))) if floating else size(x.c)
-
-    def judge(x: _Iterate):
-        noise = _ROUNDING * eps * (jnp.abs(x.i) + jnp.abs(jnp.stack(x.s)).sum(0) * scale).max()
-        reached = amiss(x) <= tol * size(x.i) + noise
-        return amiss(x) / jnp.where(size(x.i) > 0, size(x.i), 1.0), reached
+        amiss, largest = size(c), size(i)
+        if network.word.floating or network.bit.floating:
+            amiss = jnp.maximum(amiss, jnp.maximum(*map(size, excess(i))))
+        noise = _ROUNDING * eps * (jnp.abs(i) + jnp.abs(jnp.stack(s)).sum(0) * scale).max()
+        residual = amiss / jnp.where(largest > 0, largest, 1.0)
+        return _Iterate(i, shifts, f, s, c, merit, amiss, residual, amiss <= tol * largest + noise)
 
     def unfinished(state):
         x, slow, steps = state
-        return ~judge(x)[1] & (slow < _PATIENCE) & (steps < max_steps)
+        return ~x.reached & (slow < _PATIENCE) & (steps < max_steps)
 
     def step(state):
         x, slow, steps = state
         # An inexact Newton step: no better than its quadratic convergence or the accuracy asked for can use.
-        residual = judge(x)[0]
+        residual = x.residual
         forcing = jnp.minimum(1e-2, jnp.maximum(0.1 * residual, 0.1 * tol / jnp.maximum(residual, jnp.asarray(tol))))
-        totals = jax.tree.map(jnp.negative, excess(x))
+        totals = jax.tree.map(jnp.negative, excess(x.i))
         di, dphi = _linear(network, x.s, x.c, tol=jnp.maximum(forcing, 8.0 * eps), totals=totals)
 
         def good(new: _Iterate, t):
             less = lambda a, b: a <= (1.0 - _DESCENT * t) * b  # false for NaN and for a current that overflows
-            return less(new.merit, x.merit) | (less(amiss(new), amiss(x)) & (residual < _NEAR))
+            return less(new.merit, x.merit) | (less(new.amiss, x.amiss) & (residual < _NEAR))
 
         def trial(t):
             along = lambda x, dx: x + t * dx
@@ -205,7 +210,7 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         one = jnp.ones_like(x.merit)
         t, new, _ = lax.while_loop(too_long, halve, (one, trial(one), jnp.int32(0)))
         moved = good(new, t)
-        fast = (new.merit < _PROGRESS * x.merit) | (amiss(new) < _PROGRESS * amiss(x))
+        fast = (new.merit < _PROGRESS * x.merit) | (new.amiss < _PROGRESS * x.amiss)
         new = jax.tree.map(lambda new, old: jnp.where(moved, new, old), new, x)
         slow = jnp.where(moved, jnp.where(fast, 0, slow + 1), _PATIENCE)
         return new, slow, steps + 1
@@ -219,8 +224,7 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         near = look(lax.stop_gradient(guess), _no_shifts(nothing), tuple(jnp.zeros_like(e) for e in emf))
         start = jax.tree.map(lambda a, b: jnp.where(near.merit < start.merit, a, b), near, start)
     x, _, steps = lax.while_loop(unfinished, step, (start, jnp.int32(0), jnp.int32(0)))
-    residual, reached = judge(x)
-    return x.i, x.shifts, (steps, residual, reached)
+    return x.i, x.shifts, (steps, x.residual, x.reached)
 
 
 @newton_currents.defjvp
