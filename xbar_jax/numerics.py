@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 
 from xbar_jax.typing import Array, Float
+
+T = TypeVar("T")
 
 # Up to this size a block is eliminated entry by entry, above it by halves (matrix products).
 _LEAF = 8
@@ -19,6 +24,46 @@ def default_tolerance(dtype: jnp.dtype) -> float:
 def tolerance_floor(dtype: jnp.dtype) -> float:
     """The smallest relative tolerance that is meaningful in ``dtype``."""
     return 8.0 * float(jnp.finfo(dtype).eps)
+
+
+def linear_map(body: Callable[[T], Array], y: T, forward: Callable, transpose: Callable) -> Array:
+    """``L y`` for ``L = body`` linear, by fast forms of L and of its transpose.
+
+    The first part of the solution of the triangular system
+
+        x - L y = 0,   y = y,
+
+    which ``custom_linear_solve`` solves by ``forward``, transposed by ``transpose``. Its derivatives are those of
+    the matrix, that is of ``body``, so that they hold to any order in whatever ``body`` closes over.
+
+    Args:
+      body: linear in y, a pytree, to one array; JAX differentiates it.
+      y: the argument.
+      forward, transpose: y -> L y and x -> L^T x; not differentiated.
+    """
+
+    # Products with zero tie each part to the others: JAX differentiates and transposes such a solve only where all
+    # parts of its right-hand side and of its solution are tangents, or none.
+    def tied(x, *parts):
+        same = lambda part: part if part.shape == x.shape else part.sum()
+        return sum((0.0 * same(part).astype(x.dtype) for part in parts), x)
+
+    def matrix(xy):
+        x, y = xy
+        ly = body(y)
+        return x - ly, jax.tree.map(lambda y: tied(y, ly), y)
+
+    def solve(_, b):
+        return b[0] + forward(b[1]), b[1]
+
+    def transpose_solve(_, b):
+        return b[0], jax.tree.map(jnp.add, b[1], transpose(b[0]))
+
+    y = jax.tree.map(lambda part: tied(part, *jax.tree.leaves(y)), y)
+    out = jax.eval_shape(body, y)
+    zero = tied(jnp.zeros(out.shape, out.dtype), *jax.tree.leaves(y))
+    x, same = jax.lax.custom_linear_solve(matrix, (zero, y), solve, transpose_solve=transpose_solve)
+    return tied(x, *jax.tree.leaves(same))
 
 
 @jax.custom_jvp

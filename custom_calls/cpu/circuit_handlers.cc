@@ -165,6 +165,26 @@ static ffi::Error effective_gradient(ffi::ThreadPool pool, Buffer g, Buffer r_ac
 }
 
 template <class T>
+static ffi::Error line_drops(ffi::ThreadPool& pool, const EffectiveCall& call) {
+  const CircuitKernelsOf<T>& kernel = circuit_kernels().of<T>();
+  // The call has the operands of the effective conductance: cells first, then two bundles.
+  const auto of = [](const Effective<T>& a) { return Drops<T>{a.rows, a.cols, a.across, a.down, a.g, a.out}; };
+  return over_arrays<T>(
+      pool, call, [&](const Effective<T>& a, const Parallel&) { return kernel.drops_scratch(of(a)); },
+      [&](const Effective<T>& a, int64_t, char* memory, const Parallel&) { kernel.drops(of(a), memory); });
+}
+
+static ffi::Error drops(ffi::ThreadPool pool, Buffer i, Buffer r_word, Buffer near_word, Buffer far_word,
+                        Buffer ends_word, Buffer r_bit, Buffer near_bit, Buffer far_bit, Buffer ends_bit, Result out,
+                        int64_t word_flip, int64_t bit_flip) {
+  const EffectiveCall call(i, r_word, near_word, far_word, ends_word, r_bit, near_bit, far_bit, ends_bit, out,
+                           word_flip, bit_flip);
+  const ffi::Error error = call.check();
+  if (error.failure()) return error;
+  return is(i, ffi::DataType::F64) ? line_drops<double>(pool, call) : line_drops<float>(pool, call);
+}
+
+template <class T>
 static void sums(ffi::ThreadPool& pool, const Buffer& x, Result& y, bool reverse) {
   const int64_t n = axis(x, 2), count = axis(x, 1);
   int64_t arrays = 1;
@@ -203,5 +223,6 @@ XBAR_HANDLER(xbar_effective, effective_conductance,
              XBAR_EFFECTIVE_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
 XBAR_HANDLER(xbar_effective_transpose, effective_gradient,
              XBAR_EFFECTIVE_TRANSPOSE_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
+XBAR_HANDLER(xbar_drops, drops, XBAR_DROPS_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()), XBAR_NO_TRAITS)
 XBAR_HANDLER(xbar_running_sum, running_sum, XBAR_RUNNING_SUM_BINDING(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>()),
              XBAR_NO_TRAITS)

@@ -15,6 +15,8 @@ struct CircuitKernelsOf {
   void (*effective)(const Effective<T>&, char* scratch, const Parallel&);
   int64_t (*effective_transpose_scratch)(const Effective<T>&, const Parallel&);
   void (*effective_transpose)(const Effective<T>&, const T* gain, char* scratch, const Parallel&);
+  int64_t (*drops_scratch)(const Drops<T>&);
+  void (*drops)(const Drops<T>&, char* scratch);
   void (*running_sum)(const T* x, T* y, int64_t n, int64_t count, bool reverse, int64_t first, int64_t last);
 };
 

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "circuit_kernels.h"
+#include "drops.h"
 #include "effective.h"
 #include "line_cg.h"
 
@@ -21,10 +22,11 @@ inline void running_sum(const T* x, T* y, int64_t n, int64_t count, bool reverse
 extern const CircuitKernels circuit_table;
 const CircuitKernels circuit_table = {
     {cell_currents_scratch<float>, cell_currents_factor<float>, cell_currents_solve<float>, effective_scratch<float>,
-     effective_solve<float>, effective_transpose_scratch<float>, effective_transpose<float>, running_sum<float>},
+     effective_solve<float>, effective_transpose_scratch<float>, effective_transpose<float>, drops_scratch<float>,
+     drops_solve<float>, running_sum<float>},
     {cell_currents_scratch<double>, cell_currents_factor<double>, cell_currents_solve<double>,
      effective_scratch<double>, effective_solve<double>, effective_transpose_scratch<double>,
-     effective_transpose<double>, running_sum<double>},
+     effective_transpose<double>, drops_scratch<double>, drops_solve<double>, running_sum<double>},
 };
 
 }  // namespace XBAR_ISA

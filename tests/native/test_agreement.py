@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from forms import run
 from jax.test_util import check_grads
 
 import xbar_jax as xb
@@ -44,17 +45,6 @@ def same(a, b, tolerance=ROUNDING):
             np.testing.assert_array_equal(x, y)
         else:
             np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
-
-
-def run(form, f, *args):
-    """``f`` in one of the three forms."""
-    if form == "body":
-        with native.disabled():
-            return jax.block_until_ready(f(*args))
-    if form == "standin":
-        with native.standin():
-            return jax.block_until_ready(f(*args))
-    return jax.block_until_ready(f(*args))
 
 
 def inputs(rows, cols, samples, seed=0):

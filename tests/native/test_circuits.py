@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from forms import run
 
 import xbar_jax as xb
-from xbar_jax import native
-from xbar_jax.circuits.lines import running_sum
-from xbar_jax.circuits.network import METHODS, _cell_currents
+from xbar_jax.circuits.lines import Lines, running_sum
+from xbar_jax.circuits.network import METHODS, Network, _cell_currents
 from xbar_jax.native import library
 
 pytestmark = pytest.mark.skipif(not library.enabled(), reason="XBAR_NATIVE=0 turns off what is tested here")
@@ -29,17 +29,6 @@ NAMES = (
     *("g", "r_word", "near_word", "far_word", "ends_word", "r_bit", "near_bit", "far_bit", "ends_bit"),
     *("c", "q_word", "q_bit", "start", "tol", "max_steps"),
 )
-
-
-def run(form, f, *args):
-    """``f`` in one of the three forms."""
-    if form == "body":
-        with native.disabled():
-            return jax.block_until_ready(f(*args))
-    if form == "standin":
-        with native.standin():
-            return jax.block_until_ready(f(*args))
-    return jax.block_until_ready(f(*args))
 
 
 def network(kind, shape, dtype, *, flips=(0, 0), each=False, seed=0) -> dict:
@@ -353,3 +342,25 @@ def test_every_instruction_set_solves_to_the_tolerance(tmp_path):
     for other, (name, want) in itertools.product(runs[1:], runs[0].items()):
         tolerance = 4 * TOL[name.split()[0]] * np.abs(want).max()
         np.testing.assert_allclose(other[name], want, rtol=0, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drops_and_their_transpose(kind, x64):
+    """The compiled drops of both lines, and their transpose, are those of the JAX form."""
+    x = network(kind, (21, 13), "float64", flips=(1, 0), each=True)
+    lines = [x[f"{name}_{side}"] for side in ("word", "bit") for name in ("r", "near", "far", "ends")]
+    if "cut" in kind:
+        lines[0], lines[4] = jnp.zeros_like(lines[0]), jnp.zeros_like(lines[4])
+    word, bit = Lines.of(13, *lines[:4], 1), Lines.of(21, *lines[4:], 0)
+    net = Network(x["g"], word, bit)
+    alive = word.alive.T & bit.alive  # what nothing reaches carries nothing, and its drop means nothing
+    i = jnp.where(alive, jax.random.normal(jax.random.key(0), (2, 21, 13), jnp.float64), 0.0)
+    found = jnp.where(alive, jax.vmap(net.drop)(i), 0.0)
+    want = jnp.where(alive, jax.vmap(net._drop)(i), 0.0)
+    scale = float(jnp.abs(want).max())
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12 * scale)
+    (back,) = jax.vjp(net.drop, i[0])[1](i[1])
+    (slow,) = jax.vjp(net._drop, i[0])[1](i[1])
+    back, slow = (jnp.where(alive, x, 0.0) for x in (back, slow))
+    np.testing.assert_allclose(back, slow, rtol=0, atol=1e-12 * scale)
+    np.testing.assert_allclose(jnp.vdot(i[1], found[0]), jnp.vdot(back, i[0]), rtol=1e-9)

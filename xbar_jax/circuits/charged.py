@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from xbar_jax.circuits.krylov import conjugate_gradients
 from xbar_jax.circuits.lines import Ladder, Lines, drops, factor, ladder_solve, source_voltage, terminal_currents
 from xbar_jax.circuits.network import make_network
 from xbar_jax.circuits.validate import Terminals
@@ -16,7 +17,7 @@ from xbar_jax.tree import dataclass
 from xbar_jax.typing import Array, Bool, Float, Int
 
 # The last useful pass of refinement, and rounding in units of eps max|c|, as in network.py.
-_PROGRESS = 0.9
+_PROGRESS, _STALLS = 0.9, 2
 _ROUNDING = 16.0
 
 Pair = tuple[Float[Array, "rows cols"], Float[Array, "rows cols"]]
@@ -170,20 +171,21 @@ class _Solver:
         charged = self.charged
 
         def unfinished(state):
-            d, _, worst, before, steps = state
-            return (worst > goal(d)) & (worst <= _PROGRESS * before) & (steps < max_iterations)
+            d, _, worst, stalled, steps = state
+            return (worst > goal(d)) & (stalled < _STALLS) & (steps < max_iterations)
 
         def refine(state):
-            d, miss, worst, _, steps = state
+            d, miss, worst, stalled, steps = state
             reduction = jnp.where(steps == 0, 0.3 * tol, jnp.minimum(0.3 * goal(d) / worst, 1e-3))
             more, used = self._correction(miss, reduction, max_iterations - steps)
             d = d[0] + more[0], d[1] + more[1]
             load = charged.load(charged.drop(d))
             miss = c[0] - d[0] - load[0], c[1] - d[1] - load[1]
-            return d, miss, size(miss), worst, steps + used
+            stalled = jnp.where(size(miss) <= _PROGRESS * worst, 0, stalled + 1)
+            return d, miss, size(miss), stalled, steps + used
 
         zero = jax.tree.map(jnp.zeros_like, c)
-        start = zero, c, size(c), jnp.full_like(size(c), jnp.inf), jnp.int32(0)
+        start = zero, c, size(c), jnp.int32(0), jnp.int32(0)
         d, _, worst, _, steps = lax.while_loop(unfinished, refine, start)
         residual = jnp.where(worst > 0, worst / jnp.where(size(d) > 0, size(d), 1.0), worst)
         return d, (steps, residual, worst <= goal(d))
@@ -192,26 +194,9 @@ class _Solver:
         """Currents d with ``(I + H W) d`` near c, and the iterations taken."""
         h = self.charged.g + self.charged.k
 
-        def unfinished(state):
-            *_, rz, start, k = state
-            return (rz > reduction**2 * start) & (k < max_iterations)
-
-        def step(state):
-            b, res, p, dp, rz, start, k = state
-            q = dp - h * self.word_solve(h * p)
-            pq = (p * q).sum()
-            alpha = jnp.where(pq > 0, rz / jnp.where(pq > 0, pq, 1.0), 0.0)
-            b, res = b + alpha * p, res - alpha * q
-            z = self.bit_solve(res)
-            rz_next = jnp.where(pq > 0, (res * z).sum(), 0.0)
-            beta = rz_next / jnp.where(rz > 0, rz, 1.0)
-            return b, res, z + beta * p, res + beta * dp, rz_next, start, k + 1
-
         res = c[1] - h * self.word_solve(c[0])
-        z = self.bit_solve(res)
-        rz = (res * z).sum()
-        start = jnp.zeros_like(res), res, z, res, rz, rz, jnp.int32(0)
-        b, res, *_, k = lax.while_loop(unfinished, step, start)
+        lines = lambda res: (self.bit_solve(res), res)
+        b, res, k = conjugate_gradients(res, h, self.word_solve, lines, reduction, max_iterations)
         # What is left, r = c_b - h a - D b, must not stay in the currents: (I + H W) magnifies it where H W >> 1. One
         # more step z = D^-1 r of b, with W_b^-1 z = r - (h + s_b) z, makes them the currents of just the drops.
         a, z = self.word_solve(c[0] - h * b), self.bit_solve(res)

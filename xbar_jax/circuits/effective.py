@@ -15,7 +15,7 @@ from xbar_jax.circuits.lines import Lines, factor, ladder_solve
 from xbar_jax.circuits.network import make_network
 from xbar_jax.circuits.validate import Terminals, as_conductance, check, is_valid
 from xbar_jax.circuits.wires import Wires
-from xbar_jax.numerics import resolvent
+from xbar_jax.numerics import linear_map, resolvent
 from xbar_jax.tree import dataclass, static
 from xbar_jax.typing import Array, ArrayLike, Float
 
@@ -117,29 +117,10 @@ def _materialized(primal, tangent):
 
 
 def _along_cells(g, across: Lines, down: Lines, dg):
-    """``L dg``, whose transpose is a native call.
-
-    A linear map with a transpose of its own: the first part of the solution of
-
-        x - L y = 0,   y = dg,
-
-    a triangular system that ``custom_linear_solve`` solves by L and, transposed, by L^T; its derivatives in g
-    are those of the matrix, so that they hold to any order.
-    """
+    """``L dg``, whose transpose is a native call."""
     operands, flips = _operands(*lax.stop_gradient((g, across, down)))
     _, along = jax.linearize(lambda g: _body(g, across, down), g)
-
-    def matrix(xy):
-        x, y = xy
-        return x - along(y), y
-
-    def solve(_, rhs):
-        return rhs[0] + along(rhs[1]), rhs[1]
-
-    def transpose_solve(_, rhs):
-        return rhs[0], rhs[1] + _gain_down(*operands, rhs[0], **flips)[0]
-
-    return lax.custom_linear_solve(matrix, (0.0 * dg, dg), solve, transpose_solve=transpose_solve)[0]
+    return linear_map(along, dg, along, lambda gain: _gain_down(*operands, gain, **flips)[0])
 
 
 @native.custom_call("xbar_effective_transpose", dtypes=native.FLOATS, platforms=("cpu",))

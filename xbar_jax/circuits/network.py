@@ -17,8 +17,10 @@ from jax import lax
 
 from xbar_jax import native
 from xbar_jax.circuits.coarse import Coarse, make_coarse
+from xbar_jax.circuits.krylov import conjugate_gradients
 from xbar_jax.circuits.lines import Ladder, Lines, drops, factor, ladder_solve, make_lines, source_voltage
 from xbar_jax.circuits.wires import Wires
+from xbar_jax.numerics import linear_map
 from xbar_jax.tree import dataclass
 from xbar_jax.typing import Array, Bool, Float, Int, Scalar
 
@@ -40,11 +42,28 @@ class Network:
 
     def drop(self, i: Float[Array, "rows cols"]) -> Float[Array, "rows cols"]:
         """``(W_w + W_b) i``: what the wires take from every cell, V."""
+        fixed = lax.stop_gradient((self.word, self.bit))
+        operands = [x for lines in fixed for x in lines.operands(i.dtype)]
+        flips = dict(word_flip=int(self.word.flip), bit_flip=int(self.bit.flip))
+        fast = lambda i: _drops(i, *operands, **flips)[0]  # W is symmetric
+        return linear_map(self._drop, i, fast, fast)
+
+    def _drop(self, i):
         return drops(self.word, i.T).T + drops(self.bit, i)
 
     def current_matrix(self, i: Float[Array, "rows cols"]) -> Float[Array, "rows cols"]:
         """``(I + g W) i``, A."""
         return i + self.g * self.drop(i)
+
+
+@native.custom_call("xbar_drops", dtypes=native.FLOATS, platforms=("cpu",))
+def _drops(
+    i, r_word, near_word, far_word, ends_word, r_bit, near_bit, far_bit, ends_bit, *, word_flip: int, bit_flip: int
+):
+    """:meth:`Network.drop`."""
+    word = Lines.of(i.shape[1], r_word, near_word, far_word, ends_word, word_flip)
+    bit = Lines.of(i.shape[0], r_bit, near_bit, far_bit, ends_bit, bit_flip)
+    return (Network(i, word, bit)._drop(i),)
 
 
 def make_network(g, wires: Wires, *, left: bool, right: bool, top: bool, bottom: bool) -> Network:
@@ -302,25 +321,8 @@ class LineSolver:
         g = self.network.g
         c_word, c_bit = self.injected(c, q_word, q_bit)
 
-        def unfinished(state):
-            *_, rz, start, k = state
-            return (rz > reduction**2 * start) & (k < max_steps)
-
-        def step(state):
-            b, res, p, dp, rz, start, k = state
-            q = dp - g * self.word_solve(g * p)
-            pq = (p * q).sum()
-            alpha = jnp.where(pq > 0, rz / jnp.where(pq > 0, pq, 1.0), 0.0)
-            b, res = b + alpha * p, res - alpha * q
-            z, dz = self.precondition(res)
-            rz_next = jnp.where(pq > 0, (res * z).sum(), 0.0)
-            beta = rz_next / jnp.where(rz > 0, rz, 1.0)
-            return b, res, z + beta * p, dz + beta * dp, rz_next, start, k + 1
-
         res = c_bit - g * self.word_solve(c_word)
-        z, dz = self.precondition(res)
-        rz = (res * z).sum()
-        b, *_, k = lax.while_loop(unfinished, step, (jnp.zeros_like(c), res, z, dz, rz, rz, jnp.int32(0)))
+        b, _, k = conjugate_gradients(res, g, self.word_solve, self.precondition, reduction, max_steps)
         a = self.word_solve(c_word - g * b)
         word, bit = self.network.word, self.network.bit
         phi_word = jnp.where(word.loose, a[:, -1 if word.flip else 0], 0.0)

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from xbar_jax.circuits.krylov import bicgstab
 from xbar_jax.circuits.lines import drops, factor, ladder_solve, source_voltage
 from xbar_jax.circuits.network import Network, line_currents
 from xbar_jax.tree import dataclass
@@ -185,9 +186,13 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
 
     def step(state):
         x, slow, steps = state
-        # An inexact Newton step: no better than its quadratic convergence or the accuracy asked for can use.
+        # An inexact Newton step: no better than its quadratic convergence or the accuracy asked for can use, and
+        # better once a coarse step has not descended.
         residual = x.residual
-        forcing = jnp.minimum(1e-2, jnp.maximum(0.1 * residual, 0.1 * tol / jnp.maximum(residual, jnp.asarray(tol))))
+        coarsest = jnp.where(slow > 0, 1e-2, 1e-1)
+        forcing = jnp.minimum(
+            coarsest, jnp.maximum(0.1 * residual, 0.1 * tol / jnp.maximum(residual, jnp.asarray(tol)))
+        )
         totals = jax.tree.map(jnp.negative, excess(x.i))
         di, dphi = _linear(network, x.s, x.c, tol=jnp.maximum(forcing, 8.0 * eps), totals=totals)
 
@@ -212,7 +217,7 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         moved = good(new, t)
         fast = (new.merit < _PROGRESS * x.merit) | (new.amiss < _PROGRESS * x.amiss)
         new = jax.tree.map(lambda new, old: jnp.where(moved, new, old), new, x)
-        slow = jnp.where(moved, jnp.where(fast, 0, slow + 1), _PATIENCE)
+        slow = jnp.where(moved, jnp.where(fast, 0, slow + 1), jnp.where(slow > 0, _PATIENCE, 1))
         return new, slow, steps + 1
 
     # From rest: the first step is the linear array of small-signal conductances. An exponential law then rises to its
@@ -241,36 +246,6 @@ def _newton_currents_jvp(primals, tangents):
     steps, residual, converged = status
     none = lambda x: np.zeros(x.shape, jax.dtypes.float0)
     return (i, shifts, status), (di, dphi, (none(steps), jnp.zeros_like(residual), none(converged)))
-
-
-def _bicgstab(operator, rhs, reduction):
-    """Stabilised biconjugate gradients from zero, to ``|rhs - operator(x)| <= reduction |rhs|``.
-
-    jax.scipy's asks that the operator be transposable by JAX, which sweeps along lines are not.
-    """
-    dot = lambda a, b: (a * b).sum()
-    over = lambda a, b: jnp.where(b != 0, a / jnp.where(b != 0, b, 1.0), 0.0)
-    goal = reduction**2 * dot(rhs, rhs)
-
-    def unfinished(state):
-        _, r, _, _, rho, k = state
-        return (dot(r, r) > goal) & (rho != 0) & (k < _LINEAR_STEPS)
-
-    def step(state):
-        x, r, p, rho_before, rho, k = state
-        p = r + over(rho, rho_before) * p
-        q = operator(p)
-        alpha = over(rho, dot(rhs, q))
-        half = r - alpha * q
-        t = operator(half)
-        omega = over(dot(t, half), dot(t, t))
-        x, r = x + alpha * p + omega * half, half - omega * t
-        # p - omega q is what the next search direction starts from, scaled here by alpha / omega.
-        return x, r, over(alpha, omega) * (p - omega * q), rho, dot(rhs, r), k + 1
-
-    zero = jnp.zeros_like(rhs)
-    start = zero, rhs, zero, jnp.zeros_like(goal), dot(rhs, rhs), jnp.int32(0)
-    return lax.while_loop(unfinished, step, start)[0]
 
 
 def _two_sided(network: Network, gw, gb, c, *, tol: Scalar):
@@ -319,7 +294,7 @@ def _two_sided(network: Network, gw, gb, c, *, tol: Scalar):
     def krylov(outer, inner, rhs, reduction):
         # (I - D^-1 outer A^-1 inner) x = rhs
         operator = lambda x: x - bit_solve(outer * word_solve(inner * x))
-        return _bicgstab(operator, rhs, reduction)
+        return bicgstab(operator, rhs, reduction, _LINEAR_STEPS)
 
     def solve(_, c):
         def correct(c, reduction):

@@ -252,6 +252,15 @@ struct EffectiveCall {
       .Ret<xbar::Buffer>()              \
       .Attr<int64_t>("across_flip")     \
       .Attr<int64_t>("down_flip")
+#define XBAR_DROPS_BINDING(context) \
+  XBAR_ARGS5(context)               \
+      .Arg<xbar::Buffer>()          \
+      .Arg<xbar::Buffer>()          \
+      .Arg<xbar::Buffer>()          \
+      .Arg<xbar::Buffer>()          \
+      .Ret<xbar::Buffer>()          \
+      .Attr<int64_t>("word_flip")   \
+      .Attr<int64_t>("bit_flip")
 #define XBAR_CELL_CURRENTS_PARAMETERS                                                                             \
   Buffer g, Buffer r_word, Buffer near_word, Buffer far_word, Buffer ends_word, Buffer r_bit, Buffer near_bit,    \
       Buffer far_bit, Buffer ends_bit, Buffer c, Buffer q_word, Buffer q_bit, Buffer start, Buffer tol,           \

@@ -51,6 +51,15 @@ struct Effective {
   T* out;
 };
 
+// (W_w + W_b) i: the voltages that cell currents i take along both their lines.
+template <class T>
+struct Drops {
+  int64_t rows, cols;
+  Bundle<T> word, bit;
+  const T* i;
+  T* out;
+};
+
 // Calls body(context, k) for k in [0, n), on as many threads as there are; n does not depend on their number.
 struct Parallel {
   void* pool;
