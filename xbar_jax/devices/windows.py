@@ -1,0 +1,77 @@
+"""Window functions: how a state slows down towards its ends. s in [0, 1]; ``direction`` > 0 raises s."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from xbar_jax.typing import Array, Scalar
+
+
+def none(s: Array, direction: Array, p: Scalar = 1.0) -> Array:
+    """1; the state stops at its bounds."""
+    return jnp.ones_like(s)
+
+
+def joglekar(s: Array, direction: Array, p: Scalar = 1.0) -> Array:
+    """1 - (2 s - 1)^(2p).
+
+    Zero at both ends whatever the direction: a state that has reached one is locked there. Closed-loop programming
+    reports such cells as not converged.
+
+    Reference: Y. N. Joglekar and S. J. Wolf, Eur. J. Phys. 30, 661 (2009).
+    """
+    return 1.0 - _power(jnp.square(2.0 * s - 1.0), p)
+
+
+def biolek(s: Array, direction: Array, p: Scalar = 1.0) -> Array:
+    """1 - (s - step(-direction))^(2p): zero only at the end that the state moves to.
+
+    Reference: Z. Biolek, D. Biolek, V. Biolkova, Radioengineering 18, 210 (2009).
+    """
+    return 1.0 - _power(jnp.square(s - jnp.where(direction < 0, 1.0, 0.0)), p)
+
+
+def prodromakis(s: Array, direction: Array, p: Scalar = 1.0, j: Scalar = 1.0) -> Array:
+    """j (1 - ((s - 1/2)^2 + 3/4)^p).
+
+    Reference: T. Prodromakis et al., IEEE Trans. Electron Devices 58, 3099 (2011).
+    """
+    return j * (1.0 - (jnp.square(s - 0.5) + 0.75) ** p)
+
+
+def zha(s: Array, direction: Array, p: Scalar = 1.0, j: Scalar = 1.0) -> Array:
+    """j (1 - (1/4 (s - step(-direction))^2 + 3/4)^p): that of Prodromakis without its lock.
+
+    Reference: J. Zha, H. Huang, Y. Liu, IEEE Trans. Circuits Syst. II 63, 423 (2016).
+    """
+    return j * (1.0 - (0.25 * jnp.square(s - jnp.where(direction < 0, 1.0, 0.0)) + 0.75) ** p)
+
+
+NAMES = ("none", "joglekar", "biolek", "prodromakis", "zha")
+
+
+def window(name: str, s: Array, direction: Array, p: Scalar = 1.0, j: Scalar = 1.0) -> Array:
+    """The window of a name, on s clipped to [0, 1].
+
+    Raises:
+      ValueError: there is no such window.
+    """
+    s = jnp.clip(s, 0.0, 1.0)
+    direction = jnp.broadcast_to(direction, s.shape)
+    if name == "none":
+        return none(s, direction)
+    if name == "joglekar":
+        return joglekar(s, direction, p)
+    if name == "biolek":
+        return biolek(s, direction, p)
+    if name == "prodromakis":
+        return prodromakis(s, direction, p, j)
+    if name == "zha":
+        return zha(s, direction, p, j)
+    raise ValueError(f"window must be one of {', '.join(NAMES)}, got {name!r}")
+
+
+def _power(square, p):
+    """square^p, with finite derivatives at 0 and p = 1."""
+    positive = square > 0
+    return jnp.where(positive, jnp.where(positive, square, 1.0) ** p, 0.0)
