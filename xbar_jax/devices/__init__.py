@@ -10,6 +10,7 @@ from xbar_jax.devices.one_sided import OneSided, OneSidedState
 from xbar_jax.devices.piecewise_step import PiecewiseStep
 from xbar_jax.devices.pow_step import PowStep
 from xbar_jax.devices.presets import presets
+from xbar_jax.devices.pulsed import Pulsed, PulsedState
 from xbar_jax.devices.response import pulse_response, saturating_exponential, saturating_exponential_inverse
 from xbar_jax.devices.soft_bounds import SoftBounds, symmetry_point
 from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
@@ -32,6 +33,8 @@ __all__ = [
     "OneSidedState",
     "PiecewiseStep",
     "PowStep",
+    "Pulsed",
+    "PulsedState",
     "SoftBounds",
     "SoftBoundsReference",
     "Spread",

@@ -191,15 +191,15 @@ class DynamicDevice:
 
     def conductance(self, state: DynamicState) -> Float[Array, "rows cols"]:
         """I(v_read)/v_read, S."""
-        return self.of(state)._conductance_at(state.x)
+        return self.of(state).conductance_at(state.x)
 
-    def _conductance_at(self, x):
+    def conductance_at(self, x):
         v = jnp.asarray(self.v_read, jnp.result_type(x))
         return self.current_of(x, v) / v
 
     def conductance_range(self) -> tuple[Array, Array]:
         """The least and the largest conductance of a nominal cell, S."""
-        ends = [self._conductance_at(jnp.asarray(x, jnp.result_type(float))) for x in self.bounds()]
+        ends = [self.conductance_at(jnp.asarray(x, jnp.result_type(float))) for x in self.bounds()]
         return jnp.minimum(*ends), jnp.maximum(*ends)
 
     def set_conductance(self, state: DynamicState, g: Float[Array, "rows cols"]) -> Any:
@@ -319,17 +319,17 @@ def added(dev: Any, state: DynamicState, d: Array) -> Any:
 def _state_of(dev, g):
     """The state that conducts ``g``, by halving: the conductance is monotonous in the state."""
     low, high = (jnp.broadcast_to(jnp.asarray(b, g.dtype), g.shape) for b in dev.bounds())
-    rises = dev._conductance_at(high) > dev._conductance_at(low)
+    rises = dev.conductance_at(high) > dev.conductance_at(low)
 
     def halve(ends, _):
         low, high = ends
         middle = low + 0.5 * (high - low)
-        above = (dev._conductance_at(middle) > g) == rises
+        above = (dev.conductance_at(middle) > g) == rises
         return (jnp.where(above, low, middle), jnp.where(above, middle, high)), None
 
     (a, b), _ = lax.scan(halve, (low, high), length=int(jnp.finfo(g.dtype).nmant) + 6)
     # One step of the secant, which rounding in the conductance has left exact enough.
-    ga, gb = dev._conductance_at(a), dev._conductance_at(b)
+    ga, gb = dev.conductance_at(a), dev.conductance_at(b)
     share = jnp.where(gb == ga, 0.5, (g - ga) / jnp.where(gb == ga, 1.0, gb - ga))
     return jnp.clip(a + jnp.clip(share, 0.0, 1.0) * (b - a), low, high)
 
@@ -339,7 +339,7 @@ def _state_of_jvp(primals, tangents):
     (dev, g), (ddev, dg) = primals, tangents
     x = _state_of(dev, g)
     low, high = dev.bounds()
-    _, slope = jax.jvp(dev._conductance_at, (x,), (jnp.ones_like(x),))
-    _, change = jax.jvp(lambda dev: dev._conductance_at(x), (dev,), (ddev,))
+    _, slope = jax.jvp(dev.conductance_at, (x,), (jnp.ones_like(x),))
+    _, change = jax.jvp(lambda dev: dev.conductance_at(x), (dev,), (ddev,))
     inside = (x > low) & (x < high) & (slope != 0)
     return x, jnp.where(inside, (dg - change) / jnp.where(inside, slope, 1.0), 0.0)

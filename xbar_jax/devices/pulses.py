@@ -62,7 +62,7 @@ def trains(
     return (jax.vmap(sample)(thresholds, slots, keys),)
 
 
-def _signed_counts(row: Int[Array, "words rows"], col: Int[Array, "words cols"]) -> Int[Array, "rows cols"]:
+def signed_counts(row: Int[Array, "words rows"], col: Int[Array, "words cols"]) -> Int[Array, "rows cols"]:
     """Coincidences of one sample, positive where they are up pulses: where the signs of the lines differ."""
     both = row[:, :, None] & col[:, None, :] & jnp.uint32(2**SLOTS - 1)
     n = lax.population_count(both).astype(jnp.int32).sum(axis=0, dtype=jnp.int32)
@@ -139,7 +139,7 @@ def coincidences(
     """
 
     def counts(of):
-        c = _signed_counts(*of)
+        c = signed_counts(*of)
         return c if only == 0 else jnp.maximum(only * c, 0)
 
     limit = row_trains.shape[1] * SLOTS

@@ -362,7 +362,7 @@ class StepDevice:
         fixes the direction in which the slope is taken.
         """
         slope = self.next_step(state, change > 0 if up is None else up) / self.granularity.astype(state.w.dtype)
-        return state.replace(w=_with_slope(state.w, slope, change.astype(state.w.dtype)))
+        return state.replace(w=with_slope(state.w, slope, change.astype(state.w.dtype)))
 
 
 def over_range(state: StepState, x: Any) -> Float[Array, "rows cols"]:
@@ -372,11 +372,11 @@ def over_range(state: StepState, x: Any) -> Float[Array, "rows cols"]:
 
 
 @jax.custom_jvp
-def _with_slope(w: Array, slope: Array, change: Array) -> Array:
+def with_slope(w: Array, slope: Array, change: Array) -> Array:
     return w
 
 
-@_with_slope.defjvp
+@with_slope.defjvp
 def _(primals, tangents):
     (w, slope, _), (dw, _, dchange) = primals, tangents
     return w, dw + slope * dchange
