@@ -73,12 +73,16 @@ class DynamicDevice:
         raise NotImplementedError
 
     def rate_of(self, x: Array, v: Array) -> Array:
-        """dx/dt, per second, elementwise; x may have leading axes."""
+        """dx/dt, per second, elementwise."""
         raise NotImplementedError
 
     def bounds(self) -> tuple[Any, Any]:
         """The least and the largest state."""
         raise NotImplementedError
+
+    def limits(self, v: Array) -> tuple[Any, Any]:
+        """How far down and up a motion at ``v`` volt can go; other than the bounds where it stops inside them."""
+        return self.bounds()
 
     def breaks(self) -> tuple[Any, ...]:
         """States at which the rate jumps or has a kink."""

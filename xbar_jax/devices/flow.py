@@ -55,14 +55,30 @@ def accuracy(dtype: Any) -> tuple[float, float]:
     return (5e-5, 3e-6) if jnp.finfo(dtype).bits == 64 else (5e-4, 1e-4)
 
 
+def _resolution(x, d):
+    """What rounding leaves of x + d, with d kept apart from x."""
+    return jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(x + d), jnp.abs(d))
+
+
+def _fine(five, two, speed, limit, resolution):
+    """The rules agree, or differ by what one digit of the state makes: near an end the rate has few digits left."""
+    miss = jnp.abs(two - five)
+    return (miss <= limit * five) | (miss * speed <= 2 * resolution)
+
+
 def _panel(rate, x, d, h):
-    """Times for the panel from x + d on, of width h, by both rules; the rate at its end; whether it goes one way."""
-    shape = (-1, *[1] * x.ndim)
-    column = lambda c: jnp.asarray(c, x.dtype).reshape(shape)
-    f = rate(x + (d + column(_NODES) * h))
-    onward = (f * jnp.sign(h) > 0).all(0)
-    inverse = jnp.where(onward, 1.0 / jnp.where(onward, f, 1.0), 0.0)
-    return h * (column(_FIVE) * inverse).sum(0), h * (column(_TWO) * inverse).sum(0), f[-1], onward
+    """Of the panel from x + d on, of width h: its time by both rules, the rate at its end, the largest speed, one way.
+
+    ``one way`` says whether the rate has the sign of h at every node.
+    """
+    column = lambda c: jnp.asarray(c, x.dtype).reshape(-1, *[1] * h.ndim)
+    d, h = jnp.broadcast_to(d, x.shape), jnp.broadcast_to(h, x.shape)
+    # vmap, so that the rate sees arrays of one shape.
+    f = jax.vmap(rate)(x[None] + (d[None] + column(_NODES) * h[None]))
+    onward = (f * jnp.sign(h)[None] > 0).all(0)
+    inverse = jnp.where(onward[None], 1.0 / jnp.where(onward[None], f, 1.0), 0.0)
+    five, two = h * (column(_FIVE) * inverse).sum(0), h * (column(_TWO) * inverse).sum(0)
+    return five, two, f[-1], jnp.abs(f).max(0), onward
 
 
 def _shrunk(h, five, two, onward, limit):
@@ -86,19 +102,18 @@ def _stops(breaks, bound, x, way):
 
 
 def walk(rate, x, t, low, high, breaks=()) -> Motion:
-    """The motion of cells whose rate is ``rate(x)``, elementwise over leading axes of x too.
+    """The motion of cells whose rate is ``rate(x)``, elementwise.
 
     Args:
       rate: state -> its rate of change.
       x: [rows, cols] state.
       t: [rows, cols] s, >= 0.
-      low, high: bounds of the state.
+      low, high: how far the state can go.
       breaks: states at which the rate is not smooth; panels end there.
     """
     limit, close = accuracy(x.dtype)
-    eps = jnp.finfo(x.dtype).eps
     first = rate(x)
-    bound = jnp.where(first > 0, high, low)
+    bound = jnp.where(first > 0, high, low).astype(x.dtype)
     room = bound - x
     still = ~((first * room > 0) & (t > 0))
     ahead = _stops(breaks, bound, x, jnp.sign(first))
@@ -107,15 +122,20 @@ def walk(rate, x, t, low, high, breaks=()) -> Motion:
         stop = ahead(d)
         return jnp.where(jnp.abs(h) < jnp.abs(stop), h, stop)
 
+    def within(x):
+        """The rate, of a node that rounding has put beyond the bound at the bound."""
+        return rate(jnp.where(first > 0, jnp.minimum(x, bound), jnp.maximum(x, bound)))
+
     def unfinished(state):
         *_, end, _, count = state
         return (end < 0).any() & (count < MOST_PANELS)
 
     def step(state):
         d, left, h, end, panels, count = state
-        five, two, last, onward = _panel(rate, x, d, h)
-        tiny = jnp.abs(h) <= 4 * eps * jnp.abs(x + d)
-        good = onward & (tiny | (jnp.abs(two - five) <= limit * five))
+        five, two, last, speed, onward = _panel(within, x, d, h)
+        resolution = _resolution(x, d)
+        tiny = jnp.abs(h) <= 4 * resolution
+        good = onward & (tiny | _fine(five, two, speed, limit, resolution))
         late = left - five
         newton = h + late * last
         # Close enough for Newton's last step, or a panel to its end.
@@ -137,7 +157,7 @@ def walk(rate, x, t, low, high, breaks=()) -> Motion:
         end = jnp.where(open_ & arrived, MOVED, end)
         end = jnp.where(open_ & at_bound, BOUND, end)
         end = jnp.where(open_ & stuck, SETTLED, end)
-        return d_next, left, h, end, panels + (open_ & (arrived | passed)), count + 1
+        return d_next, left, h, end, panels + (open_ & (arrived | passed)).astype(jnp.int32), count + 1
 
     zero = jnp.zeros_like(x)
     end = jnp.where(still, STILL, -1).astype(jnp.int32)
@@ -160,7 +180,6 @@ def _panels(dev, x, v, d, moves):
     ``step`` is state -> (state, panel of each cell as :func:`_time` takes it).
     """
     limit, _ = accuracy(x.dtype)
-    eps = jnp.finfo(x.dtype).eps
     ahead = _stops(dev.breaks(), x + d, x, jnp.sign(d))
 
     def toward(h, at):
@@ -169,10 +188,11 @@ def _panels(dev, x, v, d, moves):
 
     def step(state):
         reached, h, count = state
-        five, two, _, onward = _panel(lambda x: dev.rate_of(x, v), x, reached, h)
-        tiny = jnp.abs(h) <= 4 * eps * jnp.abs(x + reached)
+        five, two, _, speed, onward = _panel(lambda x: dev.rate_of(x, v), x, reached, h)
+        resolution = _resolution(x, reached)
+        tiny = jnp.abs(h) <= 4 * resolution
         open_ = moves & (jnp.abs(reached) < jnp.abs(d))
-        good = open_ & (tiny | (onward & (jnp.abs(two - five) <= limit * five)))
+        good = open_ & (tiny | (onward & _fine(five, two, speed, limit, resolution)))
         last = good & (jnp.abs(h) >= jnp.abs(d - reached))
         after = jnp.where(last, d, jnp.where(good, reached + h, reached))
         h_next = jnp.where(last, 0.0, jnp.where(good, toward(4.0 * h, after), _shrunk(h, five, two, onward, limit)))
@@ -215,8 +235,8 @@ def _time_change_traced(dev, x, v, d, moves, tangents):
 
 
 # With T(x, x', dev, v) = t:   dx' = f(x') (dt + dx / f(x) - dT),
-# at a bound dx' is that of the bound; where the motion has settled, f(x', dev, v) = 0 and dx' = -df / f'(x');
-# and a cell that does not move has dx' = dx + t df.
+# at a bound, or settled at one, dx' is that of the bound; where the motion has settled elsewhere, f(x', dev, v) = 0
+# and dx' = -df / f'(x'); a cell at rest, f(x) = 0, has dx' = e^(t f') dx + df (e^(t f') - 1) / f'.
 @jax.custom_jvp
 def displacement(dev: Any, x, v, t) -> Motion:
     """The motion of cells under voltages held for a time.
@@ -235,7 +255,15 @@ def displacement(dev: Any, x, v, t) -> Motion:
 def _evolve(x, v, t, *operands, device, _rebuild):
     """:func:`walk` of a device given by its numbers."""
     dev = _rebuild(operands)
-    return tuple(walk(lambda x: dev.rate_of(x, v), x, t, *dev.bounds(), dev.breaks()))
+    return tuple(walk(lambda x: dev.rate_of(x, v), x, t, *dev.limits(v), dev.breaks()))
+
+
+def _at_rest(slope, t, dx, df):
+    """Change after a time ``t`` of a state where the rate vanishes; the growth of a state that is not stable is held."""
+    growth = jnp.minimum(slope * t, 0.5 * float(np.log(jnp.finfo(t.dtype).max)))
+    small = jnp.abs(growth) < 1e-3
+    mean = jnp.where(small, 1.0 + 0.5 * growth, jnp.expm1(growth) / jnp.where(small, 1.0, growth))
+    return jnp.exp(growth) * dx + t * mean * df
 
 
 @displacement.defjvp
@@ -255,24 +283,25 @@ def _displacement_jvp(primals, tangents):
         lambda cotangent: _time_gradient(*fixed, moves, cotangent),
     )
     here = x + d
-    slope, df1 = (
-        jax.jvp(lambda h: rate(h, dev, v), (here,), (jnp.ones_like(here),))[1],
-        jax.jvp(lambda dev, v: rate(here, dev, v), (dev, v), (ddev, dv))[1],
-    )
-    df0 = jax.jvp(lambda dev, v: rate(x, dev, v), (dev, v), (ddev, dv))[1]
-    _, (dlow, dhigh) = jax.jvp(lambda dev: dev.bounds(), (dev,), (ddev,))
+    at = lambda y: jax.jvp(lambda y: rate(y, dev, v), (y,), (jnp.ones_like(y),))[1]
+    of = lambda y: jax.jvp(lambda dev, v: rate(y, dev, v), (dev, v), (ddev, dv))[1]
+    slope, df0, df1 = at(here), of(x), of(here)
+    (low, high), (dlow, dhigh) = jax.jvp(lambda dev, v: dev.limits(v), (dev, v), (ddev, dv))
+    bound, dbound = jnp.where(f0 > 0, high, low), jnp.where(f0 > 0, dhigh, dlow)
     safe = lambda f, where: jnp.where(where, f, 1.0)
     moved = f1 * (dt + dx / safe(f0, moves) - change)
+    ended = (end == SETTLED) & (jnp.abs(bound - here) <= 64 * _resolution(x, d))
+    held = (end == BOUND) | ended | ((end == STILL) & (f0 != 0) & (t > 0))
     settles = (end == SETTLED) & (slope < 0)
     new = jnp.where(
         moves,
         moved,
         jnp.where(
-            end == BOUND,
-            jnp.where(f0 > 0, dhigh, dlow),
+            held,
+            dbound,
             jnp.where(
                 end == STILL,
-                dx + jnp.where(f0 * t == 0, t * df0 + f0 * dt, 0.0),
+                _at_rest(slope, t, dx, df0) + jnp.where(t > 0, 0.0, f0 * dt),
                 jnp.where(settles, -df1 / safe(slope, settles), 0.0),
             ),
         ),
