@@ -28,7 +28,7 @@ from timing import median_ms
 
 import xbar_jax as xb
 from xbar_jax import native
-from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices import kernels
 
 D = xb.devices
 DEVICES = {

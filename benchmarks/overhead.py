@@ -22,8 +22,7 @@ from rich.table import Table
 from timing import median_ms
 
 from xbar_jax import native, plot
-from xbar_jax.devices import SoftBounds
-from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices import SoftBounds, kernels
 
 CELLS = [10**k for k in range(1, 8)]
 PARAMETERS = (0.01, 0.01, 0.6, -0.6, 0.3, 1 / 0.6, -1 / 0.6, 1.0)

@@ -13,7 +13,7 @@ from jax.test_util import check_grads
 
 import xbar_jax as xb
 from xbar_jax import native
-from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices import kernels
 from xbar_jax.native import library
 
 pytestmark = pytest.mark.skipif(not library.enabled(), reason="XBAR_NATIVE=0 turns off what is tested here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from xbar_jax import random
-from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices import kernels
 from xbar_jax.devices.step import cellwise, origin_of
 from xbar_jax.typing import Array, Float, Key, Scalar
 

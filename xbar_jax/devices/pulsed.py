@@ -10,7 +10,7 @@ from jax import lax
 
 from xbar_jax import random
 from xbar_jax.devices.dynamic import DynamicState
-from xbar_jax.devices.pulses import signed_counts
+from xbar_jax.devices.kernels import signed_counts
 from xbar_jax.devices.step import PULSES, with_slope
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, Cellwise, Float, Int, Key, Scalar

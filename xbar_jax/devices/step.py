@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xbar_jax import random
-from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices import kernels
 from xbar_jax.devices.check import check_parameters
 from xbar_jax.tree import dataclass, is_traced, leaf, static
 from xbar_jax.typing import Array, Float, Int, Key, Scalar

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from xbar_jax import random
-from xbar_jax.devices import pulses as kernels
+from xbar_jax.devices import kernels
 from xbar_jax.devices.step import LINES
 from xbar_jax.tree import is_traced
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
