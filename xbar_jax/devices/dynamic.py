@@ -62,6 +62,9 @@ class DynamicDevice:
     polarity: ClassVar[int] = 1
     # The current is proportional to the voltage: i = g v.
     ohmic: ClassVar[bool] = False
+    # Numbers that must be so.
+    positive: ClassVar[tuple[str, ...]] = ()
+    negative: ClassVar[tuple[str, ...]] = ()
     # The native kernel (a header of this name in custom_calls/include/xbar/dynamics), or None.
     kernel: ClassVar[str | None] = None
     state_class: ClassVar[type] = DynamicState
@@ -179,9 +182,18 @@ class DynamicDevice:
                 raise ValueError(f"{name}: {field} must be a scalar or of shape {shape}, got {np.shape(value)}")
             if not is_traced(value) and not np.isfinite(np.asarray(value, np.float64)).all():
                 raise ValueError(f"{name}: {field} must be finite, got {value}")
+            for sign, fields in ((1, self.positive), (-1, self.negative)):
+                if field in fields and not is_traced(value) and (np.asarray(value) * sign <= 0).any():
+                    raise ValueError(f"{name}: {field} must be {'><'[sign < 0]} 0, got {value}")
+        self.codes()
+        low, high = self.bounds()
+        if not is_traced(low, high) and not (np.asarray(low) < np.asarray(high)).all():
+            raise ValueError(f"{name}: the least state must be below the largest, got {low} and {high}")
         for field in self.spread or {}:
             if field not in self._numbers():
                 raise ValueError(f"{name}: spread must name parameters ({', '.join(self._numbers())}), got {field!r}")
+            if getattr(self, field) is None:
+                raise ValueError(f"{name}: spread must name parameters that are given, {field} is None")
 
     # Electrical behaviour.
 
@@ -314,7 +326,8 @@ def added(dev: Any, state: DynamicState, d: Array) -> Any:
     # Knuth's sum: x + lost is exactly state.x + d.
     part = x - state.x
     lost = (state.x - (x - part)) + (d - part)
-    inside = jnp.clip(x, low, high)
+    # Selected, not clipped: clipping halves the derivative of a state at a bound.
+    inside = jnp.where(x < low, low, jnp.where(x > high, high, x))
     return state.replace(x=inside, x_lo=jnp.where(inside == x, lost, 0.0))
 
 

@@ -54,6 +54,9 @@ class VTEAM(DynamicDevice):
 
     polarity = -1
     ohmic = True
+    positive = ("r_on", "r_off", "v_off", "w_c")
+    negative = ("v_on",)
+    kernel = "vteam"
 
     def bounds(self):
         return self.w_on, self.w_off
@@ -84,6 +87,6 @@ class VTEAM(DynamicDevice):
 
     def codes(self):
         return (
-            float((*windows.NAMES, "team").index(self.window)),
-            float(("linear", "exponential").index(self.law)),
+            windows.code("VTEAM: window", self.window, (*windows.NAMES, "team")),
+            windows.code("VTEAM: law", self.law, ("linear", "exponential")),
         )

@@ -1,10 +1,11 @@
-"""Yakopcic's device."""
+"""Yakopcic's device, with one sinh law for the current."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
 from xbar_jax.devices.dynamic import DynamicDevice
+from xbar_jax.devices.laws import held_expm1, sinh_law
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Cellwise
 
@@ -16,8 +17,20 @@ class Yakopcic(DynamicDevice):
         i = a1 x sinh(b v) for v >= 0,  a2 x sinh(b v) for v < 0,
         dx/dt = eta g(v) f(x),
         g = Ap (e^v - e^Vp) for v > Vp,  -An (e^-v - e^Vn) for v < -Vn,  else 0,
-        f = exp(-ap (x - xp)) ((xp - x)/(1 - xp) + 1) towards 1 and x >= xp,
-            exp(an (x + xn - 1)) x/(1 - xn) towards 0 and x <= 1 - xn,  else 1.
+        f = exp(-alpha_p (x - xp)) ((xp - x)/(1 - xp) + 1) towards 1 and x >= xp,
+            exp(alpha_n (x + xn - 1)) x/(1 - xn) towards 0 and x <= 1 - xn,  else 1.
+
+    A positive voltage raises the conductance (eta = 1; -1 turns the motion round). A voltage counts up to 60 V
+    beyond its threshold. :class:`~xbar_jax.devices.yakopcic_general.YakopcicGeneral` is the form with two sinh laws.
+
+    Args:
+      a1, a2: A.
+      b: 1/V.
+      ap, an: 1/s, Ap and An.
+      vp, vn: V, thresholds, both positive.
+      alpha_p, alpha_n: exponents of the slowing down.
+      xp, xn: where it begins, between 0 and 1; xn counted from 1.
+      eta: 1 or -1.
 
     Reference: C. Yakopcic et al., IEEE Electron Device Lett. 32, 1436 (2011), doi 10.1109/LED.2011.2163292.
     """
@@ -35,6 +48,9 @@ class Yakopcic(DynamicDevice):
     xn: Cellwise = leaf(0.5)
     eta: Cellwise = leaf(1.0)
 
+    kernel = "yakopcic"
+    positive = ("b",)
+
     def bounds(self):
         return 0.0, 1.0
 
@@ -45,16 +61,21 @@ class Yakopcic(DynamicDevice):
         return 0.11
 
     def current_of(self, x, v):
-        return jnp.where(v >= 0, self.a1, self.a2) * x * jnp.sinh(self.b * v)
+        return sinh_law(jnp.where(v >= 0, self.a1, self.a2) * x, self.b * v)
 
     def rate_of(self, x, v):
-        up, down = v > self.vp, v < -self.vn
-        e = lambda v: jnp.exp(jnp.minimum(v, 80.0))
-        g = jnp.where(
-            up, self.ap * (e(v) - jnp.exp(self.vp)), jnp.where(down, -self.an * (e(-v) - jnp.exp(self.vn)), 0.0)
-        )
-        rate = self.eta * g
-        slow_up = jnp.exp(-self.alpha_p * (x - self.xp)) * ((self.xp - x) / (1 - self.xp) + 1)
-        slow_down = jnp.exp(self.alpha_n * (x + self.xn - 1)) * x / (1 - self.xn)
-        f = jnp.where(rate > 0, jnp.where(x >= self.xp, slow_up, 1.0), jnp.where(x <= 1 - self.xn, slow_down, 1.0))
-        return rate * f
+        return switching(self, x, v)
+
+
+def switching(dev, x, v):
+    """dx/dt of both forms."""
+    up, down = v > dev.vp, v < -dev.vn
+    rate = dev.eta * jnp.where(
+        up,
+        dev.ap * jnp.exp(dev.vp) * held_expm1(v - dev.vp),
+        jnp.where(down, -dev.an * jnp.exp(dev.vn) * held_expm1(-v - dev.vn), 0.0),
+    )
+    slow_up = jnp.exp(-dev.alpha_p * (x - dev.xp)) * (1 - x) / (1 - dev.xp)
+    slow_down = jnp.exp(dev.alpha_n * (x + dev.xn - 1)) * x / (1 - dev.xn)
+    f = jnp.where(rate > 0, jnp.where(x >= dev.xp, slow_up, 1.0), jnp.where(x <= 1 - dev.xn, slow_down, 1.0))
+    return rate * f
