@@ -199,15 +199,15 @@ class DynamicDevice:
 
     def current(self, state: DynamicState, v: Float[Array, "rows cols"]) -> Float[Array, "rows cols"]:
         """Current at ``v`` volt, A."""
-        return self.of(state).current_of(state.x, jnp.asarray(v, state.x.dtype))
+        return _current(self.of(state), state.x, jnp.asarray(v, state.x.dtype))
 
     def rate(self, state: DynamicState, v: Float[Array, "rows cols"]) -> Float[Array, "rows cols"]:
         """Rate of change of the state at ``v`` volt, per second."""
-        return self.of(state).rate_of(state.x, jnp.broadcast_to(jnp.asarray(v, state.x.dtype), state.x.shape))
+        return _rate(self.of(state), state.x, jnp.broadcast_to(jnp.asarray(v, state.x.dtype), state.x.shape))
 
     def conductance(self, state: DynamicState) -> Float[Array, "rows cols"]:
         """I(v_read)/v_read, S."""
-        return self.of(state).conductance_at(state.x)
+        return _conductance(self.of(state), state.x)
 
     def conductance_at(self, x):
         v = jnp.asarray(self.v_read, jnp.result_type(x))
@@ -215,7 +215,8 @@ class DynamicDevice:
 
     def conductance_range(self) -> tuple[Array, Array]:
         """The least and the largest conductance of a nominal cell, S."""
-        ends = [self.conductance_at(jnp.asarray(x, jnp.result_type(float))) for x in self.bounds()]
+        nominal = self.replace(spread=None)  # type: ignore[attr-defined]
+        ends = [_conductance(nominal, jnp.asarray(x, jnp.result_type(float))) for x in self.bounds()]
         return jnp.minimum(*ends), jnp.maximum(*ends)
 
     def set_conductance(self, state: DynamicState, g: Float[Array, "rows cols"]) -> Any:
@@ -331,8 +332,15 @@ def added(dev: Any, state: DynamicState, d: Array) -> Any:
     return state.replace(x=inside, x_lo=jnp.where(inside == x, lost, 0.0))
 
 
+# Compiled once for each kind of device, also where the caller does not compile.
+_current = jax.jit(lambda dev, x, v: dev.current_of(x, v))
+_rate = jax.jit(lambda dev, x, v: dev.rate_of(x, v))
+_conductance = jax.jit(lambda dev, x: dev.conductance_at(x))
+
+
 # With G(x, dev) = g:  dx = (dg - dG) / G'(x), zero where x is at a bound.
 @jax.custom_jvp
+@jax.jit
 def _state_of(dev, g):
     """The state that conducts ``g``, by halving: the conductance is monotonous in the state."""
     low, high = (jnp.broadcast_to(jnp.asarray(b, g.dtype), g.shape) for b in dev.bounds())
