@@ -80,4 +80,4 @@ static ffi::Error read(ffi::ThreadPool pool, Buffer g, Buffer v, Buffer std, Buf
 }  // namespace xbar
 
 XBAR_LIBRARY(xla::ffi::Ffi::Bind().Ctx<xla::ffi::ThreadPool>(), XBAR_NO_TRAITS, "cpu", xbar::kernels().isa,
-             " xbar_cell_currents xbar_drops xbar_effective xbar_effective_transpose xbar_running_sum")
+             " xbar_cell_currents xbar_drops xbar_effective xbar_effective_transpose xbar_running_sum xbar_evolve")

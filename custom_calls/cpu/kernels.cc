@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "circuit_kernels.h"
+#include "evolve_kernels.h"
 
 namespace xbar {
 
@@ -11,25 +12,30 @@ namespace xbar {
 namespace sse2 {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
+extern const EvolveKernels evolve_table;
 }  // namespace sse2
 namespace avx2 {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
+extern const EvolveKernels evolve_table;
 }  // namespace avx2
 namespace avx512 {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
+extern const EvolveKernels evolve_table;
 }  // namespace avx512
 #else
 namespace generic {
 extern const Kernels table;
 extern const CircuitKernels circuit_table;
+extern const EvolveKernels evolve_table;
 }  // namespace generic
 #endif
 
 struct Chosen {
   const Kernels& cells;
   const CircuitKernels& circuits;
+  const EvolveKernels& motion;
 };
 
 static Chosen choose() {
@@ -38,12 +44,13 @@ static Chosen choose() {
   if (wanted && !*wanted) wanted = nullptr;
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  if (wide && (!wanted || !std::strcmp(wanted, "avx512"))) return {avx512::table, avx512::circuit_table};
+  if (wide && (!wanted || !std::strcmp(wanted, "avx512")))
+    return {avx512::table, avx512::circuit_table, avx512::evolve_table};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && (!wanted || std::strcmp(wanted, "sse2")))
-    return {avx2::table, avx2::circuit_table};
-  return {sse2::table, sse2::circuit_table};
+    return {avx2::table, avx2::circuit_table, avx2::evolve_table};
+  return {sse2::table, sse2::circuit_table, sse2::evolve_table};
 #else
-  return {generic::table, generic::circuit_table};
+  return {generic::table, generic::circuit_table, generic::evolve_table};
 #endif
 }
 
@@ -54,5 +61,6 @@ static const Chosen& chosen() {
 
 const Kernels& kernels() { return chosen().cells; }
 const CircuitKernels& circuit_kernels() { return chosen().circuits; }
+const EvolveKernels& evolve_kernels() { return chosen().motion; }
 
 }  // namespace xbar

@@ -1,5 +1,6 @@
 // CUDA kernels and XLA's side of them: one thread a cell, a line, a column. The arithmetic is that of xbar/cell.h.
 #include "circuits.h"
+#include "evolve.h"
 #include "xbar/all_devices.h"
 #include "xbar/cell.h"
 
@@ -93,9 +94,9 @@ static ffi::Error read(XBAR_STREAM Buffer g, Buffer v, Buffer std, Buffer key, B
 }  // namespace xbar
 
 #if defined(XBAR_STANDIN)
-XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "standin", "host", XBAR_CIRCUIT_CALLS)
+XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "standin", "host", XBAR_CIRCUIT_CALLS " xbar_evolve")
 // Makes the next launch fail as a GPU does that lacks the resources for it.
 XBAR_VISIBLE void xbar_refuse_next_launch() { xbar::g_refuse_next_launch = true; }
 #else
-XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "cuda", XBAR_ARCHITECTURES, XBAR_CIRCUIT_CALLS)
+XBAR_LIBRARY(XBAR_CONTEXT, XBAR_TRAITS, "cuda", XBAR_ARCHITECTURES, XBAR_CIRCUIT_CALLS " xbar_evolve")
 #endif

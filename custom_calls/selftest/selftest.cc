@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "evolve_kernels.h"
 #include "kernels.h"
 #include "values.h"
 #include "xbar/random.h"
@@ -167,6 +168,32 @@ void check_devices() {
   }
 }
 
+// How far the cells of one dynamic device move, against the JAX form: of the displacement and of the range. Iterations
+// to a tolerance, so that processors need not agree bit for bit.
+void check_motion(const xbar::EvolveKernel& kernel) {
+  const values::Motion* motion = std::find_if(std::begin(values::motions), std::end(values::motions),
+                                              [&](const auto& m) { return !std::strcmp(m.name, kernel.device); });
+  if (motion == std::end(values::motions)) return report(false, "%s: no stored values", kernel.device);
+  if (motion->n_parameters != kernel.parameters)
+    return report(false, "%s: %d stored parameters, the kernel takes %lld", kernel.device, motion->n_parameters,
+                  static_cast<long long>(kernel.parameters));
+  std::vector<CellParameter> parameters;
+  for (int k = 0; k < motion->n_parameters; ++k) {
+    const values::Parameter& p = motion->parameters[k];
+    parameters.push_back({p.ptr, 0, p.rows == 1 ? 0 : p.cols, p.cols == 1 ? 0 : 1});
+  }
+  std::vector<float> d(kCells);
+  std::vector<int32_t> end(kCells), panels(kCells);
+  kernel.run({1, values::kRows, values::kCols, shared(motion->x), shared(motion->v), shared(motion->t),
+              shared(d.data()), shared(end.data()), shared(panels.data())},
+             parameters.data(), 0, 0, kCells);
+  double most = 0;
+  for (int i = 0; i < kCells; ++i)
+    most = worse(most, (d[i] - static_cast<double>(motion->d[i])) /
+                           (3e-4 * std::fabs(motion->d[i]) + 1e-5 * static_cast<double>(*motion->range)));
+  report(most <= 1, "%s: motions within %.2f of what is allowed", kernel.device, most);
+}
+
 void check_read() {
   std::vector<float> i(values::kCols);
   xbar::kernels().read({1,
@@ -202,6 +229,8 @@ int main() {
   check_trains("columns", values::kCols, values::col_thresholds, &values::origin[1], values::col_trains);
   check_devices();
   check_read();
+  const xbar::EvolveKernels& motions = xbar::evolve_kernels();
+  for (int k = 0; k < motions.n_devices; ++k) check_motion(motions.all[k]);
   std::printf("%d of %d checks failed; digest of the results %08x\n", failures, checks, digest);
   return failures != 0;
 }

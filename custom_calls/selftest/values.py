@@ -5,6 +5,7 @@ python custom_calls/selftest/values.py
 
 from __future__ import annotations
 
+import functools
 import os
 import textwrap
 from pathlib import Path
@@ -17,7 +18,15 @@ import numpy as np
 
 import xbar_jax as xb
 from xbar_jax import native
-from xbar_jax.devices import pulses
+from xbar_jax.devices import flow, pulses
+from xbar_jax.devices.data_driven import DataDriven
+from xbar_jax.devices.data_driven_2021 import DataDriven2021
+from xbar_jax.devices.jart import JARTv1b
+from xbar_jax.devices.linear_ion_drift import LinearIonDrift
+from xbar_jax.devices.stanford_pku import StanfordPKU
+from xbar_jax.devices.vteam import VTEAM
+from xbar_jax.devices.yakopcic import Yakopcic
+from xbar_jax.devices.yakopcic_general import YakopcicGeneral
 
 HERE = Path(__file__).parent
 ROWS, COLS, SAMPLES, WORDS = 3, 33, 3, 2
@@ -25,9 +34,9 @@ ORIGIN = np.array([100, 2000], np.uint32)
 rng = np.random.default_rng(0)
 
 
-def numbers(low: float, high: float, *shape: int) -> np.ndarray:
+def numbers(low: float, high: float, *shape: int, source: np.random.Generator = rng) -> np.ndarray:
     """float32 of three decimals, which the header states exactly."""
-    return np.round(rng.uniform(low, high, shape), 3).astype(np.float32)
+    return np.round(source.uniform(low, high, shape), 3).astype(np.float32)
 
 
 # Every kind of stride: of each cell, of each column, of each row, of the array.
@@ -61,6 +70,18 @@ DEVICES = [
         nodes_down=tuple(numbers(0.2, 1.5, *shape) for shape in (ROW, ONE, COL, COL, ROW)),
     ),
     xb.devices.PowStep(dw_min_std=SPREAD),
+]
+near = functools.partial(numbers, source=np.random.default_rng(1))
+# Dynamic devices, the voltages that they are tried at, and a time in which cells move far.
+DYNAMICS = [
+    (VTEAM(window="biolek", p=2.5, k_on=-10 * near(0.9, 1.1, *CELL)), 1.5, 1e-8),
+    (Yakopcic(xp=near(0.2, 0.4, *CELL)), 1.5, 1e-4),
+    (YakopcicGeneral(), 1.5, 1e-2),
+    (LinearIonDrift(window="joglekar", r_off=1e3 * near(14, 18, *CELL)), 1.5, 0.1),
+    (StanfordPKU(ea=near(0.58, 0.62, *CELL)), 2.0, 1e-8),
+    (DataDriven(), 1.5, 0.1),
+    (DataDriven2021(), 1.5, 1e-3),
+    (JARTv1b(r=45e-9 * near(0.9, 1.1, *CELL)), 0.8, 1e-6),
 ]
 COMMON = ("step_up", "step_down", "upper", "lower", "spread")
 
@@ -121,6 +142,26 @@ def results(x: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, dict[st
     return shared, by_device
 
 
+def motions() -> dict[str, dict[str, Any]]:
+    """States, voltages and times of every dynamic device, and how far its cells move."""
+    out = {}
+    for dev, most, time in DYNAMICS:
+        low, high = (np.broadcast_to(np.asarray(b, np.float32), CELL) for b in dev.bounds())
+        x = low + (high - low) * near(0.02, 0.98, *CELL)
+        v, t = near(-most, most, *CELL), time * 10 ** near(-2, 2, *CELL)
+        t[0, ::7] = 0.0
+        x, v, t = (jnp.asarray(y, jnp.float32) for y in (x, v, t))
+        dev = dev.replace(
+            **{k: jnp.asarray(getattr(dev, k), jnp.float32) for k in dev._numbers() if getattr(dev, k) is not None}
+        )
+        motion = flow.displacement(dev, x, v, t)
+        out[dev.kernel] = {
+            "parameters": dev.kernel_operands(x), "x": x, "v": v, "t": t, "d": motion.d,
+            "range": np.max(high - low)[None],
+        }  # fmt: skip
+    return out
+
+
 def constant(name: str, x: Any) -> str:
     """One array of the header, in lines of at most 120 characters; float32 in its shortest exact form."""
     x = np.asarray(x)
@@ -136,8 +177,9 @@ def header() -> str:
     x = inputs()
     with native.disabled():
         shared, by_device = results(x)
+        moved = motions()
     out = [
-        "// Inputs of the self-test, and what the JAX forms in xbar_jax/devices/pulses.py make of them.",
+        "// Inputs of the self-test, and what the JAX forms in xbar_jax/devices/kernels.py and flow.py make of them.",
         "// Written by: python custom_calls/selftest/values.py",
         "#pragma once",
         "",
@@ -174,12 +216,36 @@ def header() -> str:
         out.append(wrapped(f"constexpr Parameter {kernel}[] = {{{text}}};"))
         out += [constant(f"{kernel}_{k}", y[k]) for k in ("by_trains", "by_counts")]
         table.append(f'    {{"{kernel}", {kernel}, {len(names)}, {kernel}_by_trains, {kernel}_by_counts}},')
-    return "\n".join([*out, "", "constexpr Device devices[] = {", *table, "};", "", "}  // namespace values", ""])
+    out += ["", "constexpr Device devices[] = {", *table, "};", ""]
+    out += [
+        "struct Motion {",
+        "  const char* name;",
+        "  const Parameter* parameters;",
+        "  int n_parameters;",
+        "  const float *x, *v, *t, *d, *range;",
+        "};",
+        "",
+    ]
+    table = []
+    for kernel, y in moved.items():
+        names = [f"{kernel}_{k}" for k in range(len(y["parameters"]))]
+        out += [constant(name, v) for name, v in zip(names, y["parameters"], strict=True)]
+        text = ", ".join(
+            f"{{{name}, {v.shape[0]}, {v.shape[1]}}}" for name, v in zip(names, y["parameters"], strict=True)
+        )
+        out.append(wrapped(f"constexpr Parameter {kernel}[] = {{{text}}};"))
+        fields = ("x", "v", "t", "d", "range")
+        out += [constant(f"{kernel}_{k}", y[k]) for k in fields]
+        table.append(
+            wrapped(f'    {{"{kernel}", {kernel}, {len(names)}, {", ".join(f"{kernel}_{k}" for k in fields)}}},')
+        )
+    return "\n".join([*out, "", "constexpr Motion motions[] = {", *table, "};", "", "}  // namespace values", ""])
 
 
 if __name__ == "__main__":
-    written = {dev.kernel for dev in DEVICES}
-    headers = {p.stem for p in (HERE.parent / "include/xbar/devices").glob("*.h")}
+    written = {dev.kernel for dev in DEVICES} | {dev.kernel for dev, *_ in DYNAMICS}
+    folders = (HERE.parent / "include/xbar" / kind for kind in ("devices", "dynamics"))
+    headers = {p.stem for folder in folders for p in folder.glob("*.h")}
     if written != headers:
         raise SystemExit(f"values.py: devices without values or without a header: {sorted(written ^ headers)}")
     (HERE / "values.h").write_text(header())

@@ -228,7 +228,7 @@ struct ReadCall {
   std::initializer_list<xla::ffi::Traits> {}
 
 // The calls on cells; `context` binds what its handlers take in front of the operands, `more` names further calls.
-#define XBAR_LIBRARY(context, traits, platform, detail, more)                                                            \
+#define XBAR_LIBRARY(context, traits, platform, detail, more)                                                      \
   XBAR_HANDLER(xbar_coincidences, coincidences,                                                                    \
                context.Arg<xbar::Buffer>()                                                                         \
                    .Arg<xbar::Buffer>()                                                                            \

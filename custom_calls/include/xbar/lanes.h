@@ -8,6 +8,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if !defined(__CUDACC__) && defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__CUDACC__)
 #define XBAR_FN __host__ __device__ __forceinline__
 #else
@@ -61,6 +65,10 @@ XBAR_FN int32_t popcount(uint32_t x) {
 #endif
 }
 
+// The condition of one cell.
+XBAR_FN uint32_t mask_of(bool condition) { return condition; }
+XBAR_FN uint32_t mask_of(int32_t condition) { return condition != 0; }
+
 #if !defined(__CUDACC__)
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
@@ -91,7 +99,52 @@ XBAR_FN Ints popcount(Words x) {
   x = (x + (x >> 4)) & 0x0f0f0f0fu;
   return (Ints)((x * 0x01010101u) >> 24);
 }
+// One bit a cell.
+XBAR_FN uint32_t mask_of(Ints condition) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask((__m512i)condition);
+#elif defined(__AVX2__)
+  return static_cast<uint32_t>(_mm256_movemask_ps((__m256)condition));
+#elif defined(__SSE2__)
+  return static_cast<uint32_t>(_mm_movemask_ps((__m128)condition));
+#else
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= (condition[i] != 0) << i;
+  return bits;
 #endif
+}
+#endif
+
+// a < b and a <= b. On AVX-512 a condition is a mask register; combined as a vector it would be taken apart.
+template <class T>
+XBAR_FN auto below(T a, T b) {
+  return a < b;
+}
+template <class T>
+XBAR_FN auto at_most(T a, T b) {
+  return a <= b;
+}
+template <class M>
+XBAR_FN auto opposite(M a) {
+  return !a;
+}
+#if !defined(__CUDACC__) && defined(__AVX512F__)
+struct Mask {
+  __mmask16 bits;
+};
+XBAR_FN Mask below(Floats a, Floats b) { return {_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ)}; }
+XBAR_FN Mask at_most(Floats a, Floats b) { return {_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ)}; }
+XBAR_FN Mask at_most(Ints a, Ints b) { return {_mm512_cmp_epi32_mask((__m512i)a, (__m512i)b, _MM_CMPINT_LE)}; }
+XBAR_FN Mask operator&(Mask a, Mask b) { return {static_cast<__mmask16>(a.bits & b.bits)}; }
+XBAR_FN Mask operator|(Mask a, Mask b) { return {static_cast<__mmask16>(a.bits | b.bits)}; }
+XBAR_FN Mask opposite(Mask a) { return {static_cast<__mmask16>(~a.bits)}; }
+XBAR_FN uint32_t mask_of(Mask a) { return a.bits; }
+#endif
+
+template <class M>
+XBAR_FN bool any(M condition) {
+  return mask_of(condition) != 0;
+}
 
 template <class M, class T>
 XBAR_FN T select(M condition, T a, T b) {
@@ -105,9 +158,24 @@ template <class T>
 XBAR_FN T maximum(T a, T b) {
   return a > b ? a : b;
 }
+#if !defined(__CUDACC__) && defined(__AVX512F__)
+XBAR_FN Floats select(Mask condition, Floats a, Floats b) {
+  return (Floats)_mm512_mask_blend_ps(condition.bits, (__m512)b, (__m512)a);
+}
+XBAR_FN Ints select(Mask condition, Ints a, Ints b) {
+  return (Ints)_mm512_mask_blend_epi32(condition.bits, (__m512i)b, (__m512i)a);
+}
+// One instruction each, which the compiler does not find; of two equal numbers the second, as above.
+XBAR_FN Floats minimum(Floats a, Floats b) { return (Floats)_mm512_min_ps((__m512)a, (__m512)b); }
+XBAR_FN Floats maximum(Floats a, Floats b) { return (Floats)_mm512_max_ps((__m512)a, (__m512)b); }
+#endif
 template <class T>
 XBAR_FN T clip(T x, T low, T high) {
   return minimum(high, maximum(low, x));  // in this order what is not a number stays so
+}
+template <class T>
+XBAR_FN T absolute(T x) {
+  return float_of(bits_of(x) & 0x7fffffffu);
 }
 
 }  // namespace XBAR_ISA
