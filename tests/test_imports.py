@@ -18,11 +18,12 @@ BELOW = {
     "native": {"typing"},
     "circuits": LEAVES | {"native"},
     "devices": LEAVES | {"native"},
-    "hardware": LEAVES | {"circuits", "devices"},
-    "nn": LEAVES | {"circuits", "devices", "hardware"},
-    "study": LEAVES | {"circuits", "devices", "hardware", "nn", "plot"},
+    "programming": LEAVES | {"circuits", "devices"},
+    "hardware": LEAVES | {"circuits", "devices", "programming"},
+    "nn": LEAVES | {"circuits", "devices", "programming", "hardware"},
+    "study": LEAVES | {"circuits", "devices", "programming", "hardware", "nn", "plot"},
     "plot": {"typing"},
-    "cli": {"study", "plot", "native"},
+    "cli": {"study", "programming", "plot", "native"},
 }
 
 

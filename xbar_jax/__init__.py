@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from xbar_jax import devices, hardware, native, nn
+from xbar_jax import devices, hardware, native, nn, programming
 from xbar_jax.circuits import (
     IRDrop,
     Losses,
@@ -48,6 +48,7 @@ __all__ = [
     "native",
     "nn",
     "program",
+    "programming",
     "pulsed_update",
     "read",
     "settling_time",

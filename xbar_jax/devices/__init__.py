@@ -1,10 +1,17 @@
 """A cell as a physical object. Knows no array."""
 
 from xbar_jax.devices.constant_step import ConstantStep
+from xbar_jax.devices.data_driven import DataDriven
+from xbar_jax.devices.data_driven_2021 import DataDriven2021
 from xbar_jax.devices.dynamic import DynamicDevice, DynamicState
 from xbar_jax.devices.exp_step import ExpStep
+from xbar_jax.devices.faults import Ageing, Drift, Faulty, FaultyState, Stuck
+from xbar_jax.devices.fitting import Fit, fit
 from xbar_jax.devices.gaussian import Gaussian, GaussianState
+from xbar_jax.devices.jart import JARTState, JARTv1b
+from xbar_jax.devices.linear_ion_drift import LinearIonDrift
 from xbar_jax.devices.linear_step import LinearStep
+from xbar_jax.devices.measured import IVCurve, PulseRamps, load_iv, load_ramps
 from xbar_jax.devices.noisy_read import noisy_read
 from xbar_jax.devices.one_sided import OneSided, OneSidedState
 from xbar_jax.devices.piecewise_step import PiecewiseStep
@@ -15,37 +22,70 @@ from xbar_jax.devices.response import pulse_response, saturating_exponential, sa
 from xbar_jax.devices.soft_bounds import SoftBounds, symmetry_point
 from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
 from xbar_jax.devices.spread import Spread
+from xbar_jax.devices.stanford_pku import StanfordPKU
 from xbar_jax.devices.step import StepDevice, StepState
+from xbar_jax.devices.tabulated import Tabulated, tabulate
 from xbar_jax.devices.update import pulsed_update
 from xbar_jax.devices.vteam import VTEAM
+from xbar_jax.devices.waveforms import Applied, IVSweep, Waveform, apply, concatenate, ispp, iv_sweep, pulses, ramp
 from xbar_jax.devices.yakopcic import Yakopcic
+from xbar_jax.devices.yakopcic_general import YakopcicGeneral
 
 __all__ = [
     "VTEAM",
+    "Ageing",
+    "Applied",
     "ConstantStep",
+    "DataDriven",
+    "DataDriven2021",
+    "Drift",
     "DynamicDevice",
     "DynamicState",
     "ExpStep",
+    "Faulty",
+    "FaultyState",
+    "Fit",
     "Gaussian",
     "GaussianState",
+    "IVCurve",
+    "IVSweep",
+    "JARTState",
+    "JARTv1b",
+    "LinearIonDrift",
     "LinearStep",
     "OneSided",
     "OneSidedState",
     "PiecewiseStep",
     "PowStep",
+    "PulseRamps",
     "Pulsed",
     "PulsedState",
     "SoftBounds",
     "SoftBoundsReference",
     "Spread",
+    "StanfordPKU",
     "StepDevice",
     "StepState",
+    "Stuck",
+    "Tabulated",
+    "Waveform",
     "Yakopcic",
+    "YakopcicGeneral",
+    "apply",
+    "concatenate",
+    "fit",
+    "ispp",
+    "iv_sweep",
+    "load_iv",
+    "load_ramps",
     "noisy_read",
     "presets",
     "pulse_response",
     "pulsed_update",
+    "pulses",
+    "ramp",
     "saturating_exponential",
     "saturating_exponential_inverse",
     "symmetry_point",
+    "tabulate",
 ]

@@ -1,4 +1,4 @@
-"""The up/down curve of a pulsed device."""
+"""The up/down curve of a device."""
 
 from __future__ import annotations
 
@@ -7,23 +7,36 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xbar_jax.devices.waveforms import apply, concatenate, pulses
 from xbar_jax.typing import Array, Float, Key, Scalar
 
 
 def pulse_response(
-    dev: Any, state: Any, n_up: int, n_down: int, *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0
+    dev: Any,
+    state: Any,
+    n_up: int,
+    n_down: int,
+    *,
+    key: Key[Array, ""] | None = None,
+    v_set: Scalar | None = None,
+    v_reset: Scalar | None = None,
+    width: Scalar | None = None,
+    row: Scalar = 0,
+    col: Scalar = 0,
 ) -> Float[Array, "pulses rows cols"]:
-    """Weights during ``n_up`` up pulses followed by ``n_down`` down pulses, one at a time.
+    """Weights, or conductances, during ``n_up`` up pulses followed by ``n_down`` down pulses, one at a time.
 
     Args:
-      dev: pulsed device.
+      dev: pulsed device; or dynamic device, whose conductances are given and which needs the three numbers below.
       state: where the curve begins; ``dev.set_weight(state, -jnp.inf)`` puts every cell at its lower bound.
       n_up, n_down: static numbers of pulses.
-      key: typed key.
+      key: typed key; a dynamic device needs it only if a part of it is random in time.
+      v_set, v_reset: V, of the up and of the down pulses of a dynamic device.
+      width: s, of each.
       row, col: global index of the array's first cell.
 
     Returns:
-      [1 + n_up + n_down, rows, cols], the weights before the first pulse and after each.
+      [1 + n_up + n_down, rows, cols], the weights (conductances, S) before the first pulse and after each.
 
     Example:
       >>> import jax, jax.numpy as jnp, xbar_jax as xb
@@ -31,11 +44,31 @@ def pulse_response(
       >>> state = dev.set_weight(dev.init((1, 5), key=jax.random.key(0)), -jnp.inf)
       >>> xb.devices.pulse_response(dev, state, 100, 100, key=jax.random.key(1)).shape
       (201, 1, 5)
+      >>> dev = xb.devices.VTEAM(k_on=-0.02)
+      >>> curve = xb.devices.pulse_response(dev, dev.init((1, 1)), 2, 2, v_set=-0.3, v_reset=0.1, width=1e-7)
+      >>> print((1 / curve[:, 0, 0]).round())  # ohm
+      [1000.  921.  842.  905.  968.]
     """
     if n_up < 0 or n_down < 0:
         raise ValueError(f"pulse_response: n_up and n_down must not be negative, got {n_up} and {n_down}")
+    if hasattr(dev, "evolve"):
+        return _dynamic_response(dev, state, n_up, n_down, (v_set, v_reset, width), key, row, col)
+    if key is None:
+        raise TypeError("pulse_response: key must be given, the pulses of this device are drawn")
     n = jnp.concatenate([jnp.ones(n_up, jnp.int32), -jnp.ones(n_down, jnp.int32)])
     return _response(dev, state, n, key, jnp.asarray(row), jnp.asarray(col))
+
+
+def _dynamic_response(dev, state, n_up, n_down, numbers, key, row, col):
+    for name, x in zip(("v_set", "v_reset", "width"), numbers, strict=True):
+        if x is None:
+            raise TypeError(f"pulse_response: {name} must be given, {type(dev).__name__} is a dynamic device")
+    v_set, v_reset, width = numbers
+    first = dev.conductance(state)[None]
+    trains = [pulses(v, width, n=n) for v, n in ((v_set, n_up), (v_reset, n_down)) if n]
+    if not trains:
+        return first
+    return jnp.concatenate([first, apply(dev, state, concatenate(*trains), key=key, row=row, col=col).g])
 
 
 @jax.jit
