@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -247,3 +248,148 @@ def test_tyro_refuses_what_it_does_not_know(args):
     with pytest.raises(SystemExit) as e:
         cli.main(args)
     assert e.value.code == 2
+
+
+# Programming.
+
+VTEAM = ["--set", "r_on=5e3", "r_off=1e5", "v_on=-0.6", "v_off=0.6"]
+TARGETS = np.array([[2e-5, 8e-5, 1.5e-4], [6e-5, 3e-5, 1e-4]])
+
+
+def program(folder, *args):
+    return cli.main(["program", *args, "--out", str(folder / "out")])
+
+
+def test_an_array_is_programmed_and_what_it_holds_is_kept(tmp_path, capsys):
+    file = write(tmp_path, "g.csv", TARGETS)
+    asked = [file, *VTEAM, "--schedule", "row", "--r-word", "5", "--r-bit", "5", "--tolerance", "0.02"]
+    assert program(tmp_path, *asked) == 0
+    with np.load(tmp_path / "out/state.npz") as z:
+        found = dict(z)
+    np.testing.assert_array_equal(found["target"], TARGETS)
+    # The wires of so small an array take little: what the cells hold, by the law of the device, is the target.
+    w = found["state.x"].astype(float)
+    np.testing.assert_allclose(1 / (5e3 + 95e3 * w / 3e-9), found["conductance"], rtol=1e-4)
+    np.testing.assert_allclose(found["conductance"], TARGETS, rtol=0.022)
+    assert found["converged"].all() and found["outside"][0] > 0 and found["outside"][-1] == 0
+    assert (found["energy"] > 0).all() and found["pulses"].sum() >= 6
+    printed = capsys.readouterr().out
+    assert "6 of 6 (100.00 %)" in printed and "disturb" in printed
+    assert "6 of 6 (100.00 %)" in (tmp_path / "out/report.txt").read_text()
+    for picture in ("programmed.png", "convergence.png"):
+        assert (tmp_path / "out" / picture).read_bytes().startswith(b"\x89PNG")
+
+    # It is done: going on changes nothing. Other settings, or other targets, are refused.
+    before = (tmp_path / "out/state.npz").read_bytes()
+    assert program(tmp_path, *asked, "--resume") == 0
+    assert (tmp_path / "out/state.npz").read_bytes() == before
+    assert program(tmp_path, *asked, "--resume", "--r-left", "3") == 2
+    assert "--resume must find the same settings" in capsys.readouterr().err
+    write(tmp_path, "g.csv", 1.1 * TARGETS)
+    assert program(tmp_path, *asked, "--resume") == 2
+    assert "--resume must find the same targets" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_from_its_last_pass(tmp_path, capsys):
+    file = write(tmp_path, "g.csv", TARGETS)
+    asked = [file, *VTEAM, "--schedule", "row", "--max-pulses", "1"]
+    assert program(tmp_path, *asked, "--max-passes", "1") == 1
+    assert program(tmp_path, *asked, "--max-passes", "3", "--resume") == 1
+    with np.load(tmp_path / "out/state.npz") as z:
+        cut = dict(z)
+    assert len(cut["outside"]) == 4 and cut["pulses"].max() == 3
+    assert program(tmp_path / "whole", *asked, "--max-passes", "3") == 1
+    with np.load(tmp_path / "whole/out/state.npz") as z:
+        for name in ("state.x", "pulses", "outside", "disturb", "energy"):
+            np.testing.assert_array_equal(cut[name], z[name])
+
+
+def test_random_targets_each_cell_on_its_own_with_stuck_cells(tmp_path, capsys):
+    asked = ["--random", "6", "5", *VTEAM, "--method", "verify", "--stuck-open", "0.3", "--seed", "4"]
+    assert program(tmp_path, *asked, "--within", "0.4", "0.6") == 1
+    with np.load(tmp_path / "out/state.npz") as z:
+        target, open_, done, g = z["target"], z["state.kind"] == 3, z["converged"], z["conductance"]
+    low, high = 1e-5 + 0.4 * 1.9e-4, 1e-5 + 0.6 * 1.9e-4
+    assert target.shape == (6, 5) and (target >= low).all() and (target <= high).all()
+    assert 0 < open_.sum() < 20
+    np.testing.assert_array_equal(done, ~open_)
+    np.testing.assert_array_equal(g[open_], 0.0)
+    assert f"0, 0, {open_.sum()}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--random", "2", "2", "--device", "memristor"], "--device must be one of"),
+        (["--random", "2", "2", "--set", "r_onn=3"], "--set must name a field of VTEAM"),
+        (["--random", "2", "2", "--set", "r_on"], "--set must be name=value, got 'r_on'"),
+        (["--random", "2", "2", "--set", "r_on=many"], "--set r_on must be a number, got 'many'"),
+        (["--random", "2", "2", "--set", "r_on=-5"], "VTEAM: r_on must be > 0"),
+        (["--random", "2", "2", "--control-set", "v_upp=1"], "--control-set must name a field of AdaptiveWidth"),
+        (["--random", "2", "2", "--tolerance", "0"], "--tolerance must be > 0"),
+        (["--random", "2", "2", "--within", "0.8", "0.2"], "--within must be two shares"),
+        (["--random", "2", "2", "--stuck-on", "1.5"], "Stuck: on must be >= 0 and <= 1"),
+        (["--random", "2", "2", "--resume"], "--resume needs --out"),
+        ([], "either a file of targets or --random"),
+        (["nowhere.npy"], "nowhere.npy does not exist"),
+        (["zero.csv"], "conductance must be finite and > 0 S, got 0.0 at [0, 1]"),
+        (["ohm.csv"], "--what resistance if these are ohm"),
+    ],
+)
+def test_mistakes_of_program_take_one_line(args, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "zero.csv", np.array([[1e-4, 0.0]]))
+    write(tmp_path, "ohm.csv", np.array([[1e4, 2e4]]))
+    assert cli.main(["program", *args]) == 2
+    found = capsys.readouterr()
+    assert message in found.err and found.err.count("\n") == 1, found.err
+
+
+# Fits.
+
+
+def test_a_curve_is_fitted_from_a_file(tmp_path, capsys):
+    v = np.linspace(-1, 1, 33)
+    file = tmp_path / "iv.csv"
+    file.write_text("V,A\n" + "\n".join(f"{x:.9g},{y:.9g}" for x, y in zip(v, 3e-5 * np.sinh(2.5 * v), strict=True)))
+    asked = [
+        "fit",
+        str(file),
+        "--device",
+        "yakopcic",
+        "--parameters",
+        "a1, a2, b:0.5:9",
+        "--set",
+        "b=2",
+        "a1=1e-3",
+        "a2=1e-3",
+    ]
+    assert cli.main([*asked, "--steps", "80", "--out", str(tmp_path / "out")]) == 0
+    found = json.loads((tmp_path / "out/fit.json").read_text())
+    np.testing.assert_allclose(
+        [found["values"][n] for n in ("a1", "a2", "b")], [3e-5 / 0.11, 3e-5 / 0.11, 2.5], rtol=0.01
+    )
+    assert found["held_out_error"] < 3e-3 and len(found["held_out"]) == 8
+    predicted = np.loadtxt(tmp_path / "out/predictions.csv", delimiter=",")
+    np.testing.assert_allclose(predicted[:, 1], 3e-5 * np.sinh(2.5 * v), rtol=0.02, atol=1e-8)
+    assert (tmp_path / "out/fit.png").read_bytes().startswith(b"\x89PNG")
+    assert "error, held out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["iv.csv"], "--parameters must name at least one"),
+        (["iv.csv", "--parameters", "a1:3"], "--parameters must be names, or name:low:high"),
+        (["iv.csv", "--parameters", "c"], "parameters must be among those of VTEAM"),
+        (["iv.csv", "--parameters", "k_on", "--kind", "ramps"], "--v must be given, the voltage of the pulses"),
+        (["iv.csv", "--parameters", "k_on", "--kind", "ramps", "--v", "1"], "--width must be given and > 0"),
+        (["none.csv", "--parameters", "k_on"], "none.csv does not exist"),
+    ],
+)
+def test_mistakes_of_fit_take_one_line(args, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "iv.csv", np.array([[0.0, 1e-4], [0.5, 2e-4], [1.0, 3e-4]]))
+    assert cli.main(["fit", *args]) == 2
+    found = capsys.readouterr()
+    assert message in found.err and found.err.count("\n") == 1, found.err

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from xbar_jax.study import solve_file
+from xbar_jax.study import fit_file, program_array, solve_file
 from xbar_jax.study.digits import Settings
 
 
@@ -56,6 +56,52 @@ class Solve:
 
     def run(self) -> int:
         return 0 if solve_file.run_solve(self.file, self.settings, self.out) else 1
+
+
+@dataclass
+class Program:
+    """Program an array to target conductances, through its wires: error, disturb, energy, pictures.
+
+    Examples: ``xbar-jax program g.csv --set r_on=5e3 r_off=1e5 v_on=-0.6 v_off=0.6 --schedule row --out run``;
+    ``xbar-jax program --random 32 32 --device StanfordPKU --method verify``.
+    """
+
+    file: tyro.conf.Positional[Path | None] = None
+    """Targets [rows, cols]: .csv (a line a row), .npy, or .npz with G or R."""
+    out: Path | None = None
+    """Folder for state.npz, settings.json, report.txt, programmed.png and convergence.png."""
+    resume: bool = False
+    """Go on from the last pass that the folder holds for the same settings; --max-passes may be larger."""
+
+    settings: tyro.conf.OmitArgPrefixes[program_array.Settings] = field(default_factory=program_array.Settings)
+
+    def run(self) -> int:
+        try:
+            return 0 if program_array.run_program(self.file, self.settings, self.out, resume=self.resume) else 1
+        except KeyboardInterrupt:
+            where = f"; finished passes are in {self.out}, --resume goes on" if self.out else ""
+            print(f"\ninterrupted{where}", file=sys.stderr)
+            return 130
+
+
+@dataclass
+class Fit:
+    """Fit parameters of a device to measured pulse ramps or an I-V curve: error, held-out error, a picture.
+
+    Examples: ``xbar-jax fit set.csv --parameters r_on,r_off,k_on,p --set window=joglekar r_on=370 r_off=645 a_on=1 v_on=-0.5
+    k_on=-2e-3 --v=-1 --width 1e-8 --out run``; ``xbar-jax fit iv.csv --device Yakopcic --parameters a1,b``.
+    """
+
+    file: tyro.conf.Positional[Path]
+    """Ramps of pulses, a column each, A; or two columns, V and A. A header is allowed."""
+    out: Path | None = None
+    """Folder for fit.json, predictions.csv, report.txt and fit.png."""
+
+    settings: tyro.conf.OmitArgPrefixes[fit_file.Settings] = field(default_factory=fit_file.Settings)
+
+    def run(self) -> int:
+        fit_file.run_fit(self.file, self.settings, self.out)
+        return 0
 
 
 @dataclass
@@ -122,6 +168,8 @@ class Info:
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Solve, tyro.conf.subcommand("solve")]
+    | Annotated[Program, tyro.conf.subcommand("program")]
+    | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
@@ -132,7 +180,9 @@ def main(args: list[str] | None = None) -> int:
     command = tyro.cli(Command, prog="xbar-jax", description=__import__("xbar_jax").__doc__, args=args)
     try:
         return command.run()
-    except ValueError as e:
+    except (ValueError, TypeError) as e:
+        if isinstance(e, TypeError) and not str(e).startswith(command.__class__.__name__.lower()):
+            raise
         print(f"xbar-jax: {e}", file=sys.stderr)
         return 2
 

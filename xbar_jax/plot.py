@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 
 def accuracy_curves(
@@ -84,6 +85,195 @@ def pulse_response(curves: Mapping[str, np.ndarray], n_up: int) -> Figure:
         axes.set_visible(False)
     figure.supxlabel(f"pulses: {n_up} up (shaded), then down", fontsize=9)
     figure.supylabel("weight", fontsize=9)
+    return figure
+
+
+def iv_loops(loops: Mapping[str, Any], *, title: str = "") -> Figure:
+    """Current against voltage, a panel for each device; the line runs from dark to bright.
+
+    Args:
+      loops: name -> what ``devices.iv_sweep`` gives; of several cells the first is drawn.
+      title: heading.
+    """
+    rows, columns = _grid(len(loops))
+    figure = Figure(figsize=(3.1 * columns, 2.7 * rows + (0.3 if title else 0.0)), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes, (name, loop) in zip(panels.ravel(), loops.items(), strict=False):
+        v = np.asarray(loop.v, float)
+        i = np.asarray(loop.i, float).reshape(len(v), -1)[:, 0]
+        scale, prefix = _prefix(i)
+        points = np.stack([v, i / scale], -1)
+        segments = list(np.stack([points[:-1], points[1:]], 1))
+        lines = LineCollection(segments, cmap="plasma", array=np.linspace(0, 0.9, len(segments)), lw=1.6)
+        lines.set_clim(0, 1)
+        axes.add_collection(lines)
+        axes.autoscale()
+        axes.axhline(0, color="0.7", lw=0.6, zorder=0)
+        axes.axvline(0, color="0.7", lw=0.6, zorder=0)
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel("V", fontsize=8)
+        axes.set_ylabel(f"{prefix}A", fontsize=8)
+        axes.tick_params(labelsize=7)
+    for axes in panels.ravel()[len(loops) :]:
+        axes.set_visible(False)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def pulse_curve(curves: Mapping[str, np.ndarray], n_set: int, *, title: str = "") -> Figure:
+    """Conductance during pulses up, then down, a panel for each device and a line for each cell.
+
+    Args:
+      curves: name -> [1 + pulses, ...] S, what ``devices.pulse_response`` gives of a dynamic device.
+      n_set: how many of the pulses go up.
+      title: heading.
+    """
+    rows, columns = _grid(len(curves))
+    figure = Figure(figsize=(3.1 * columns, 2.5 * rows + 0.3), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes, (name, g) in zip(panels.ravel(), curves.items(), strict=False):
+        g = np.asarray(g, float).reshape(len(g), -1)
+        scale, prefix = _prefix(g)
+        axes.axvspan(0, n_set, color="C0", alpha=0.06, lw=0)
+        axes.plot(g / scale, lw=0.8 if g.shape[1] > 1 else 1.6, alpha=0.8)
+        if g.shape[1] > 1:
+            axes.plot(g.mean(1) / scale, color="k", lw=1.6)
+        axes.set_title(name, fontsize=9)
+        axes.set_ylabel(f"{prefix}S", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(alpha=0.25)
+    for axes in panels.ravel()[len(curves) :]:
+        axes.set_visible(False)
+    figure.supxlabel(f"pulses: {n_set} up (shaded), then down", fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def programmed(
+    target: np.ndarray, reached: np.ndarray, error: np.ndarray, pulses: np.ndarray, *, title: str = ""
+) -> Figure:
+    """Maps of a programmed array: target, what was reached, the error of the last read, and the pulses it took.
+
+    Args:
+      target, reached: [rows, cols] S.
+      error: [rows, cols], relative.
+      pulses: [rows, cols].
+      title: heading.
+    """
+    target, reached, error, pulses = (np.asarray(x, float) for x in (target, reached, error, pulses))
+    rows, cols = target.shape
+    scale, prefix = _prefix(target)
+    both = np.stack([target, reached]) / scale
+    limits = (float(both.min()), float(both.max())) if np.ptp(both) > 0 else (0.0, 2 * float(both.max()) or 1.0)
+    shown = (
+        (target / scale, f"target, {prefix}S", "viridis", *limits),
+        (reached / scale, f"reached, {prefix}S", "viridis", *limits),
+        (100 * error, "error, %", *_colours(100 * error, "viridis", "RdBu_r", False)),
+        (pulses, "pulses", *_colours(pulses, "viridis", "RdBu_r", True)),
+    )
+    tall = float(np.clip(rows / cols, 0.35, 2.0))
+    figure = Figure(figsize=(9.6, 2 * (3.6 * tall + 0.5) + 0.4), layout="constrained")
+    panels = figure.subplots(2, 2)
+    for axes, (values, label, cmap, low, high) in zip(panels.ravel(), shown, strict=True):
+        square = "equal" if rows / cols == tall else "auto"
+        image = axes.imshow(values, cmap=cmap, vmin=low, vmax=high, interpolation="nearest", aspect=square)
+        figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02).ax.tick_params(labelsize=8)
+        axes.set_title(label, fontsize=10)
+        _number_lines(axes, rows, cols)
+    for axes in panels[-1]:
+        axes.set_xlabel("bit line", fontsize=9)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("word line", fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def convergence(
+    outside: Sequence[int], errors: Mapping[str, np.ndarray], pulses: np.ndarray, tolerance: float, *, title: str = ""
+) -> Figure:
+    """How programming went: cells outside the tolerance after each pass, the errors, the pulses of a cell.
+
+    Args:
+      outside: cells outside the tolerance after each pass, the first number before any.
+      errors: name -> errors of cells, relative, of any shape.
+      pulses: of each cell.
+      tolerance: relative.
+      title: heading.
+    """
+    figure = Figure(figsize=(10.0, 3.2), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    left.plot(range(len(outside)), outside, marker="o", ms=4)
+    left.set_yscale("symlog", linthresh=1)
+    left.set_ylim(bottom=-0.1)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.set_xlabel("pass over the array")
+    left.set_ylabel("cells outside the tolerance")
+    span = 3 * tolerance
+    for name, e in errors.items():
+        inside = np.clip(np.nan_to_num(np.asarray(e, float).ravel(), nan=span), -span, span)
+        middle.hist(100 * inside, bins=np.linspace(-100 * span, 100 * span, 61), histtype="step", lw=1.4, label=name)
+    middle.axvspan(-100 * tolerance, 100 * tolerance, color="C2", alpha=0.1, lw=0)
+    middle.set_xlabel("error, %; the ends hold all beyond")
+    middle.set_ylabel("cells")
+    middle.legend(frameon=False, fontsize=8, loc="upper left")
+    n = np.asarray(pulses).ravel()
+    right.hist(n, bins=np.arange(min(int(n.max()), 10**6) + 2) - 0.5 if n.max() < 200 else 100, color="0.5")
+    right.set_xlabel("pulses of a cell")
+    right.set_ylabel("cells")
+    for axes in (left, middle, right):
+        axes.grid(alpha=0.25)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def fitted(sets: Sequence[Any], fit: Any, *, title: str = "") -> Figure:
+    """Data, the fit, and what was held out, a column for each data set; below, the differences.
+
+    Args:
+      sets: the data that ``devices.fit`` was given.
+      fit: what it gave.
+      title: heading.
+    """
+    figure = Figure(figsize=(5.4 * len(sets), 5.6), layout="constrained")
+    panels = figure.subplots(2, len(sets), squeeze=False, height_ratios=(3, 1))
+    for (top, low), data, model, held in zip(panels.T, sets, fit.predictions, fit.held_out, strict=True):
+        i, model = np.asarray(data.i, float), np.asarray(model, float)
+        scale, prefix = _prefix(i)
+        if i.ndim == 1:
+            x, shown = np.asarray(data.v, float), [(~held, "fitted", "C0"), (held, "held out", "C1")]
+            for at, label, colour in shown:
+                top.plot(x[at], i[at] / scale, "o", ms=3, color=colour, label=label)
+            top.plot(x, model / scale, "k-", lw=1.0, label="model")
+            low.plot(x, (model - i) / scale, "k-", lw=0.8)
+            low.set_xlabel("V")
+        else:
+            x = np.asarray(data.pulses, float)
+            groups = [(~held, "fitted", "C0"), (held, "held out", "C1")] if len(held) == len(i) > 1 else []
+            for at, label, colour in groups or [(np.ones(len(i), bool), "measured", "C0")]:
+                if not at.any():
+                    continue
+                width = 0.5 if label == "fitted" else 0.8
+                name = f"{label}, {at.sum()} ramps"
+                top.plot(x, i[at].T / scale, color=colour, lw=width, alpha=0.8, label=[name] + [None] * (at.sum() - 1))
+                low.plot(x, (model[at] - i[at]).T / scale, color=colour, lw=width, alpha=0.8)
+                pattern = "k-" if label != "held out" else "k:"
+                ended = np.where(np.isfinite(i[at]), model[at], np.nan)
+                some = ended[np.unique([0, len(ended) // 2, len(ended) - 1])]
+                top.plot(x, some.T / scale, pattern, lw=1.2, label=[f"model of {label}"] + [None] * (len(some) - 1))
+            low.set_xlabel("pulses")
+        low.axhline(0, color="0.6", lw=0.6)
+        top.set_title(data.name, fontsize=10)
+        top.set_ylabel(f"current, {prefix}A")
+        low.set_ylabel(f"model - data, {prefix}A", fontsize=8)
+        top.legend(frameon=False, fontsize=8)
+        for axes in (top, low):
+            axes.grid(alpha=0.25)
+    if title:
+        figure.suptitle(title, fontsize=11)
     return figure
 
 
@@ -241,6 +431,12 @@ def _joined(i: np.ndarray, wires: Any, line: str) -> np.ndarray:
         r = np.asarray(getattr(wires, f"r_{line}"), float)
         joined[:, 1:-1] = np.isfinite(r.T if line == "bit" else r)
     return joined
+
+
+def _grid(panels: int) -> tuple[int, int]:
+    """Rows and columns of so many panels, at most four in a row and the rows about full."""
+    rows = -(-max(1, panels) // 4)
+    return rows, -(-max(1, panels) // rows)
 
 
 def _prefix(values: np.ndarray) -> tuple[float, str]:
