@@ -1,4 +1,4 @@
-"""Motion of dynamic devices against their JAX body, in one run: ``python benchmarks/dynamics.py [--quick] [--out FILE]``.
+"""Dynamic devices against their JAX body, in one run: ``python benchmarks/dynamics.py [--quick] [--out FILE]``.
 
 One array of 256x256 cells (the JARTv1b of the second table: 512x512), float32, on one core: states over the range,
 one pulse for all. A sub-step is an accepted panel; its time is that of the whole motion, rejected panels too, by their
@@ -54,7 +54,7 @@ TABLE_LIMIT = 1.0
 
 
 def problem(dev, v, t, n):
-    """A jitted pulse on n x n cells, its bare motion, and the cells: their states are over the middle 90 % of the range."""
+    """A jitted pulse on n x n cells, its bare motion, and the cells, over the middle 90 % of their range."""
     key = jax.random.key(0)
     state = dev.init((n, n), key=key)
     low, high = dev.of(state).bounds()
@@ -92,7 +92,8 @@ def main() -> int:
                 with native.disabled():
                     body = each(median_ms(lambda: jax.block_until_ready(f(state)), budget=1.0))
         rows.append(
-            {"device": name, "substeps": n / CELLS**2, "ns_cell": fast, "ns_substep": step, "limit": limit, "body_ns_cell": body}
+            {"device": name, "substeps": n / CELLS**2, "ns_cell": fast, "ns_substep": step,
+             "limit": limit, "body_ns_cell": body}
         )  # fmt: skip
         if limit is not None and step > limit:
             failed.append(f"{name}: {step:.1f} ns a sub-step, at most {limit}")

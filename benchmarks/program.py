@@ -1,13 +1,13 @@
 """Programming: a passive array through its wires, and gradient descent against write and verify.
 
-``python benchmarks/program.py [--quick]``. The array: 32x32 VTEAM cells, r_on 5 kohm, r_off 100 kohm, thresholds +-0.6 V,
-V/2 scheme at 1.15 V, wires of 5 ohm a segment, targets uniform in the middle 60 % of the conductance range, tolerance
-2 %, float32. Reads are compared with what they are where every cell is at its target (``verify="cell"``): through a row of
-such cells the wires take up to 28 % of a read, so that the upper part of the range is out of reach of the reads
+``python benchmarks/program.py [--quick]``. The array: 32x32 VTEAM cells, r_on 5 kohm, r_off 100 kohm, thresholds
++-0.6 V, V/2 scheme at 1.15 V, wires of 5 ohm a segment, targets uniform in the middle 60 % of the conductance range,
+tolerance 2 %, float32. Reads are compared with what they are where every cell is at its target (``verify="cell"``):
+the wires take up to 28 % of a read of such a row, so that the upper part of the range is out of reach of the reads
 themselves. Every cell that was reported converged is read again by a sparse direct solve of the node equations (scipy,
 float64). Times are the best of a few after compilation. Then 64x64 noisy cells, ten seeds, programmed from products
-(``gradient_descent``) and cell by cell (``write_verify``). Prints tables, the last of them what is asked and what was seen,
-and writes benchmarks/program.json. Exits with 1 where something asked is missed.
+(``gradient_descent``) and cell by cell (``write_verify``). Prints tables, the last of them what is asked and what was
+seen, and writes benchmarks/program.json. Exits with 1 where something asked is missed.
 """
 
 from __future__ import annotations
@@ -91,6 +91,20 @@ def best(f, *args, times: int):
     return min(taken), out
 
 
+def many_over_one(many, one, g: np.ndarray, rounds: int = 3):
+    """(time of all arrays / time of one before and after, the median of a few turns; results)."""
+    jax.block_until_ready(many(g))
+    ratios = []
+    for _ in range(rounds):
+        marks = [time.perf_counter()]
+        for f, x in ((one, g[0]), (one, g[0]), (many, g), (one, g[0]), (one, g[0])):
+            jax.block_until_ready(f(x))
+            marks.append(time.perf_counter())
+        taken = np.diff(marks)
+        ratios.append(taken[2] / (taken.sum() - taken[2]) * 4)
+    return float(np.median(ratios)), many(g)
+
+
 def passive(n: int, arrays: int, times: int) -> Iterator[dict]:
     g = targets(n, arrays)
     for schedule, limit in SECONDS.items():
@@ -113,11 +127,13 @@ def passive(n: int, arrays: int, times: int) -> Iterator[dict]:
             asked_seconds=limit,
         )
         if limit is not None:
-            many, outs = best(jax.jit(jax.vmap(f)), g, times=2)
+            ratio, outs = many_over_one(jax.jit(jax.vmap(f)), f, g)
             record |= dict(
-                arrays=arrays, ratio=many / seconds, converged_all=float(outs.converged.mean()),
+                arrays=arrays,
+                ratio=ratio,
+                converged_all=float(outs.converged.mean()),
                 solves_most=int(outs.steps.max()),
-            )  # fmt: skip
+            )
         yield record
 
 
@@ -153,11 +169,14 @@ def descent(n: int, seeds: int) -> dict:
     reads_of_a_step = {DESCENT: 32, "write-verify, mean of 4 reads, 0.01": 4 * n}
     return {
         name: dict(
-            error=float(e.mean()), spread=float(e.std()), worst=float(e.max()), best=float(e.min()),
-            pulses=float(p.mean()), products=float(k.mean()) * reads_of_a_step.get(name, n),
+            error=float(e.mean()),
+            spread=float(e.std()),
+            errors=e.tolist(),
+            pulses=float(p.mean()),
+            products=float(k.mean()) * reads_of_a_step.get(name, n),
         )
         for name, (e, p, k) in found.items()
-    }  # fmt: skip
+    }
 
 
 class Asked(NamedTuple):
@@ -173,7 +192,9 @@ def asked(found: dict) -> Iterator[Asked]:
     for x in found["passive"]:
         name = f"{x['size']}x{x['size']}, {x['schedule']}"
         yield Asked(f"{name}: converged", ">= 99 %", f"{x['converged']:.2%}", x["converged"] >= 0.99)
-        yield Asked(f"{name}: of these within 2 % when read again", "all", f"{x['reread_within']:.2%}", x["reread_within"] == 1)  # fmt: skip
+        yield Asked(
+            f"{name}: of these within 2 % when read again", "all", f"{x['reread_within']:.2%}", x["reread_within"] == 1
+        )
         yield Asked(f"{name}: largest disturb", "stated", f"{x['disturb']:.1e}", np.isfinite(x["disturb"]))
         if x["asked_seconds"] is not None:
             limit, seconds, ratio = x["asked_seconds"], x["seconds"], x["ratio"]
@@ -184,16 +205,35 @@ def asked(found: dict) -> Iterator[Asked]:
     first = others.pop(DESCENT)
     for name, x in others.items():
         seen = f"{first['error']:.4f} +- {first['spread']:.4f} against {x['error']:.4f} +- {x['spread']:.4f}"
-        yield Asked(f"gradient descent against {name}, {found['seeds']} seeds", "smaller, worst below best", seen, first["worst"] < x["best"])  # fmt: skip
+        yield Asked(
+            f"gradient descent against {name}, {found['seeds']} seeds",
+            "smaller, every seed",
+            seen,
+            all(a < b for a, b in zip(first["errors"], x["errors"], strict=True)),
+        )
 
 
 def tables(found: dict) -> Iterator[Table]:
-    columns = {"schedule": "", "size": "", "seconds": ".3g", "converged": ".2%", "pulses": ".2f", "solves": "", "disturb": ".1e", "energy": ".3g", "energy_wires": ".3g", "reread_error": ".4f", "ratio": ".1f"}  # fmt: skip
+    columns = {
+        "schedule": "",
+        "size": "",
+        "seconds": ".3g",
+        "converged": ".2%",
+        "pulses": ".2f",
+        "solves": "",
+        "disturb": ".1e",
+        "energy": ".3g",
+        "energy_wires": ".3g",
+        "reread_error": ".4f",
+        "ratio": ".1f",
+    }
     out = Table(*columns, title="Passive array through wires, VTEAM, V/2, float32 (J in all; ratio: 64 arrays / one)")
     for x in found["passive"]:
         out.add_row(*(format(x[k], spec) if k in x else "" for k, spec in columns.items()))
     yield out
-    out = Table("programmed by", "error", "spread", "pulses a cell", "products read", title="64x64 noisy cells: |x dW| / |x W|")  # fmt: skip
+    out = Table(
+        "programmed by", "error", "spread", "pulses a cell", "products read", title="64x64 noisy cells: |x dW| / |x W|"
+    )
     for name, x in found["descent"].items():
         out.add_row(name, f"{x['error']:.4f}", f"{x['spread']:.4f}", f"{x['pulses']:.0f}", f"{x['products']:.0f}")
     yield out
@@ -209,7 +249,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     console = Console(width=150)
-    n, arrays, times, seeds = (8, 8, 2, 3) if args.quick else (32, 64, 5, 10)
+    n, arrays, times, seeds = (8, 8, 2, 3) if args.quick else (32, 64, 9, 10)
     found: dict = dict(cores=len(os.sched_getaffinity(0)), jax=jax.__version__, seeds=seeds)
     with console.status("gradient descent"):
         found["descent"] = descent(64, seeds)

@@ -31,7 +31,7 @@ def users_settings():
 
 
 def test_readme_examples_run(capsys):
-    first, cells, pulses = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    first, cells, pulses, moving = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert len(first.strip().splitlines()) <= 18
     exec(compile(first, "README.md", "exec"), {})
     assert "(3, 10)" in capsys.readouterr().out
@@ -41,6 +41,25 @@ def test_readme_examples_run(capsys):
     exec(compile(pulses, "README.md", "exec"), {})
     std, count = capsys.readouterr().out.split()
     assert float(std) > 0.01 and int(count) > 1000
+    names: dict = {}
+    exec(compile(moving, "README.md", "exec"), names)
+    assert names["out"].converged.all() and names["out"].disturb.max() < 1e-5
+    assert (names["state"].log_n > -1.0).all()
+
+
+def test_the_page_on_dynamic_devices_runs():
+    """docs/dynamic_devices.md, one program after another."""
+    use, write, waves, faults, fitting = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "dynamic_devices.md").read_text(), re.S
+    )
+    run = lambda text: (names := {}) is None or exec(compile(text, "dynamic_devices.md", "exec"), names) or names
+    assert run(use)["dev"].polarity == -1
+    assert 0 < run(write)["state"].x < 1
+    assert run(waves)["curve"].shape == (121, 1, 1)
+    out = run(faults)["out"]
+    assert 0.9 < out.converged.mean() < 1
+    found = run(fitting)["found"]
+    assert abs(found.values["k_on"] / -2e-4 - 1) < 1e-3 and found.held_out_error < 1e-3
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -18,7 +18,7 @@ import numpy as np
 
 import xbar_jax as xb
 from xbar_jax import native
-from xbar_jax.devices import flow, pulses
+from xbar_jax.devices import flow, kernels
 from xbar_jax.devices.data_driven import DataDriven
 from xbar_jax.devices.data_driven_2021 import DataDriven2021
 from xbar_jax.devices.jart import JARTv1b
@@ -120,25 +120,25 @@ def weights(w: Any) -> np.ndarray:
 
 def results(x: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What the JAX forms make of it: what all devices share, and the parameters and weights of each."""
-    lines = lambda kind, axis: pulses.trains(
+    lines = lambda kind, axis: kernels.trains(
         x[f"{kind}_thresholds"], x["slots"], x["keys"], jnp.asarray(ORIGIN[axis]), _words=WORDS
     )[0]
     shared = {"row_trains": lines("row", 0), "col_trains": lines("col", 1)}
     by_device = {}
     for dev in DEVICES:
         p = dev.parameters(state(x["w"]))
-        coincidences = lambda only: pulses.coincidences(
+        coincidences = lambda only: kernels.coincidences(
             x["w"], shared["row_trains"], shared["col_trains"], x["keys"], ORIGIN, *p, device=type(dev), only=only
         )
         by_trains, shared["pulses_by_trains"] = coincidences(0)
         only_down, shared["pulses_only_down"] = coincidences(-1)
-        by_counts, shared["pulses_by_counts"] = pulses.pulses(
+        by_counts, shared["pulses_by_counts"] = kernels.pulses(
             x["w"], x["counts"], x["keys"], ORIGIN, *p, device=type(dev)
         )
         if dev.kernel == "linear_step":
             shared["linear_step_only_down"] = weights(only_down)
         by_device[dev.kernel] = {"parameters": p, "by_trains": weights(by_trains), "by_counts": weights(by_counts)}
-    shared["currents"] = pulses.noisy_read(x["g"], x["v"], x["std"], x["keys"][0], ORIGIN)[0]
+    shared["currents"] = kernels.noisy_read(x["g"], x["v"], x["std"], x["keys"][0], ORIGIN)[0]
     return shared, by_device
 
 

@@ -47,7 +47,7 @@ def test_cells_reach_their_targets_from_either_side(control, dtype):
 
 def test_width_foretells_an_exponential_rate():
     """dy/dt = r exp(s y): once s is seen, one pulse is exact."""
-    control, rate, s = AdaptiveWidth(growth=100.0, width_up=0.05), 3.0, -1.7
+    control, rate, s = AdaptiveWidth(growth=100.0, width_up=0.05, longest=100.0), 3.0, -1.7
     y = np.zeros(1, np.float32)
     memory = control.start((1,), jnp.float32)
     fired = jnp.ones(1, bool)
@@ -152,7 +152,9 @@ def test_a_read_may_be_given():
 
 
 def test_pulsed_device_counts_its_steps():
-    dev = xb.devices.ConstantStep(dw_min=0.01, dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0)  # fmt: skip
+    dev = xb.devices.ConstantStep(
+        dw_min=0.01, dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0
+    )
     state = dev.init((1, 3), key=jax.random.key(0))
     out = write_verify(dev, state, jnp.array([[0.3, -0.2, 0.9]]), key=jax.random.key(1), tolerance=0.004, max_pulses=90)
     assert out.pulses.tolist() == [[30, 20, 90]] and out.converged.tolist() == [[True, True, False]]

@@ -46,7 +46,8 @@ def program_passive(
     Lines are visited one after another. A line is read, cells outside their tolerance get a pulse, and so on until
     none is left; passes over the array are repeated until one has needed no pulse. A pulse is one nodal solve and
     one step of every cell with its own voltage, held at its value at the start of the pulse; where the lanes of a
-    line have pulses of different widths there is one of both for each interval. Read energy and read disturb are left out.
+    line have pulses of different widths there is one of both for each interval. Reads cost nothing
+    and disturb nothing.
 
     A read puts ``v_read`` on the line with all else at 0 V, and each lane collects the current of its cell: for ohmic
     cells an entry of :func:`xbar_jax.effective_conductance`. What it is compared with is ``verify``:
@@ -94,7 +95,11 @@ def program_passive(
       >>> bool(out.converged.all()), bool(out.disturb.max() < 1e-6)
       (True, True)
     """
-    for label, value, names in (("scheme", scheme, SCHEMES), ("schedule", schedule, SCHEDULES), ("verify", verify, VERIFY)):  # fmt: skip
+    for label, value, names in (
+        ("scheme", scheme, SCHEMES),
+        ("schedule", schedule, SCHEDULES),
+        ("verify", verify, VERIFY),
+    ):
         if value not in names:
             raise ValueError(f"program_passive: {label} must be one of {', '.join(names)}, got {value!r}")
     if not hasattr(dev, "evolve"):
@@ -106,7 +111,9 @@ def program_passive(
     if np.ndim(v_read) != 0:
         raise ValueError(f"program_passive: v_read must be one number, got {list(np.shape(v_read))}")
     control = AdaptiveWidth() if control is None else control
-    limits = tuple(jnp.asarray(x, t) for x, t in ((tolerance, state.x.dtype), (max_pulses, jnp.int32), (max_passes, jnp.int32)))  # fmt: skip
+    limits = tuple(
+        jnp.asarray(x, t) for x, t in ((tolerance, state.x.dtype), (max_pulses, jnp.int32), (max_passes, jnp.int32))
+    )
     task = Task(dev, wires, g_target, mask, control, limits, jnp.asarray(v_read, state.x.dtype), key)
     way = Scheme(name=scheme, across=schedule != "column")
     return _program(task, state, way, single=schedule == "cell", verify=verify)
@@ -169,7 +176,15 @@ def _program(task: Task, state, scheme: Scheme, *, single: bool, verify: str) ->
     lines, lanes = _counts(expected, scheme)
     zero = lambda shape: jnp.zeros(shape, expected.dtype)
     none = jnp.zeros((lanes,), bool)
-    pulse = _Lanes(fired=none, a=zero(lanes), second=zero(lanes), left=zero(lanes), y=zero(lanes), wanted=zero(lanes), peak=zero(()))  # fmt: skip
+    pulse = _Lanes(
+        fired=none,
+        a=zero(lanes),
+        second=zero(lanes),
+        left=zero(lanes),
+        y=zero(lanes),
+        wanted=zero(lanes),
+        peak=zero(()),
+    )
     n = jnp.int32(0)
     off = jnp.bool_(False)
     progress = _Progress(line=n, lane=n, passes=n, dirty=off, done=task.limits[2] <= 0)
@@ -224,7 +239,8 @@ def _(axis_size, in_batched, x):
 
 def _counts(cells: Array, scheme: Scheme) -> tuple[int, int]:
     """(lines, lanes)."""
-    return cells.shape if scheme.across else cells.shape[::-1]
+    rows, cols = cells.shape
+    return (rows, cols) if scheme.across else (cols, rows)
 
 
 def _cells(scheme: Scheme, at: Array, lanes: Array) -> Array:

@@ -35,8 +35,8 @@ def write_verify(
     """Programs every cell to its target, all of them at once and each on its own, as behind access transistors.
 
     A cell is read; where |read - target| > tolerance target it gets one pulse of its schedule, of the sign that
-    ``dev.polarity`` tells, and is read again; within tolerance it is done. It ends for every target: a cell that cannot get there has
-    ``converged`` False after ``max_pulses``.
+    ``dev.polarity`` tells, and is read again; within tolerance it is done. It ends for every target: a cell that
+    cannot get there has ``converged`` False after ``max_pulses``.
 
     A pure function in one compiled loop, to be vmapped over arrays. Forward derivatives (``jax.jvp``) are those of the
     sequence of pulses that was chosen.
@@ -49,7 +49,8 @@ def write_verify(
       key: typed key; needed where the device or the read is random. Each pulse and read has a part of its own.
       read: (state, key) -> [rows, cols] S; the device's own conductance if None. A function of another identity
         compiles anew.
-      control: schedule of a dynamic device: :class:`AdaptiveWidth` (default), :class:`AdaptiveAmplitude`, :class:`ISPP`.
+      control: schedule of a dynamic device: :class:`AdaptiveWidth` (default), :class:`AdaptiveAmplitude`, or
+        :class:`ISPP`.
       tolerance: relative.
       max_pulses: of each cell.
       mask: [rows, cols] cells to program; all if None.
