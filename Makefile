@@ -15,7 +15,7 @@ test: $(VENV)/.test
 	$(BIN)/pytest
 
 bench: $(VENV)/.bench
-	missed=0; for name in solve update overhead; do $(BIN)/python benchmarks/$$name.py || missed=1; done; exit $$missed
+	missed=0; for name in solve update overhead dynamics program; do $(BIN)/python benchmarks/$$name.py || missed=1; done; exit $$missed
 
 # The kernels against stored values, without Python: for each instruction set of this processor, and for a 64-bit ARM
 # board under emulation (apt-get install g++-aarch64-linux-gnu qemu-user).

@@ -106,9 +106,10 @@ class Fit:
 
 @dataclass
 class Bench:
-    """Run the benchmarks of the source checkout: solves against peers, the pulsed update, calls against plain XLA."""
+    """Run the benchmarks of the source checkout: solves against peers, the pulsed update, calls against plain XLA,
+    dynamic devices, programming."""
 
-    which: tyro.conf.Positional[Literal["solve", "update", "overhead", "all"]] = "all"
+    which: tyro.conf.Positional[Literal["solve", "update", "overhead", "dynamics", "program", "all"]] = "all"
     """Which benchmark."""
     quick: bool = False
     """Small sizes only."""
@@ -119,7 +120,7 @@ class Bench:
         scripts = _benchmarks()
         self.out.mkdir(parents=True, exist_ok=True)
         status = 0
-        for name in ("solve", "update", "overhead") if self.which == "all" else (self.which,):
+        for name in ("solve", "update", "overhead", "dynamics", "program") if self.which == "all" else (self.which,):
             command = [sys.executable, str(scripts / f"{name}.py"), "--out", str(self.out / f"{name}.json")]
             print(f"{name}: {scripts / name}.py", flush=True)
             status = max(status, subprocess.run(command + ["--quick"] * self.quick).returncode)

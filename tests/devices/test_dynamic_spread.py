@@ -13,6 +13,7 @@ from xbar_jax.devices.spread import Spread
 from xbar_jax.devices.stanford_pku import StanfordPKU
 from xbar_jax.devices.vteam import VTEAM
 from xbar_jax.devices.yakopcic import Yakopcic
+from xbar_jax.devices.yakopcic_general import YakopcicGeneral
 
 KEY = jax.random.key(7)
 SIDE = 320
@@ -168,3 +169,27 @@ class TestMessages:
             dev.init((2,))
         with pytest.raises(TypeError, match=r"init: dtype must be floating point"):
             dev.init((2, 2), dtype=jnp.int32)
+
+
+def test_no_sign_that_must_stay_is_changed_by_spread():
+    """r_on of half its mean: what would be below a hundredth of the nominal value is put there."""
+    dev = VTEAM(spread={"r_on": Spread(dtod=0.5), "v_on": Spread(dtod=0.5)})
+    cells = dev.init((200, 200), key=jax.random.key(0)).cells
+    assert (
+        cells["v_on"].max() < 0
+        and cells["r_on"].min() == np.float32(0.5)
+        and 0.01 < np.mean(np.asarray(cells["r_on"]) < 0.51) < 0.04
+    )
+    for spread, message in (
+        (Spread(dtod=-0.1), "dtod of the spread of r_on must be >= 0"),
+        (Spread(low=2.0, high=1.0), "low of the spread of r_on must be below high"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            VTEAM(spread={"r_on": spread}).init((1, 1), key=jax.random.key(0))
+
+
+def test_eta_turns_the_polarity_round():
+    for cls in (Yakopcic, YakopcicGeneral):
+        state = cls().init((1, 1), x=0.5)
+        up, down = (cls(eta=eta).evolve(state, 1.0, 1e-4).x[0, 0] for eta in (1.0, -1.0))
+        assert down < 0.5 < up and cls().polarity == 1 and cls(eta=-1.0).polarity == -1

@@ -163,7 +163,7 @@ def test_ageing_against_its_formulas(what, mode):
 
 
 def test_switching_there_and_back_is_one_cycle_however_it_is_cut():
-    dev = Faulty(device=CELL, endurance=Ageing())
+    dev = Faulty(device=CELL, endurance=Ageing(on=(np.inf, 0.0, 0.0, 0.0), off=(np.inf, 0.0, 0.0, 0.0)))
     state = dev.init((1, 2))
     there = dev.evolve(state, -1.0, 1e-3)
     np.testing.assert_allclose(there.cycles, 0.5, rtol=1e-5)

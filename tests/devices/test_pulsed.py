@@ -139,3 +139,16 @@ def test_messages():
         dev.pulse(state, jnp.ones((2, 3)))
     with pytest.raises(ValueError, match=r"n must be of shape \(2, 3\)"):
         dev.pulse(state, jnp.ones((3, 2), jnp.int32))
+    with pytest.raises(ValueError, match="v_set must be < 0 V"):
+        Pulsed(CELL, v_set=0.9, v_reset=-0.9).init((1, 1))
+    with pytest.raises(ValueError, match="v_reset must be < 0 V"):
+        Pulsed(xb.devices.Yakopcic(), v_set=0.9, v_reset=0.9).init((1, 1))
+    with pytest.raises(TypeError, match="device must be a DynamicDevice, got Faulty"):
+        Pulsed(xb.devices.Faulty(device=CELL), v_set=-0.9, v_reset=0.9).init((1, 1))
+
+
+def test_granularity_of_cells_with_numbers_of_their_own(x64):
+    """That of the mean cell."""
+    k = jnp.asarray([[4e-4, 6e-4], [5e-4, 5e-4]])
+    each = trained(device=CELL.replace(k_off=k, k_on=-k))
+    np.testing.assert_allclose(each.granularity, trained().granularity, rtol=1e-9)

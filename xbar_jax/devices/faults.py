@@ -116,8 +116,8 @@ class Ageing:
     Reference: C. Lammie et al., Semicond. Sci. Technol. 2021.
     """
 
-    on: Any = leaf((jnp.inf, 0.0, 0.0, 0.0))
-    off: Any = leaf((jnp.inf, 0.0, 0.0, 0.0))
+    on: Any = leaf()
+    off: Any = leaf()
     r_stable_on: Cellwise = leaf(1e3)
     r_stable_off: Cellwise = leaf(1e5)
     cell: Cellwise = leaf(1e-8)

@@ -289,7 +289,11 @@ def _check(dev, sets, bounds, start, steps) -> None:
     name = type(dev).__name__
     if not sets or not all(isinstance(d, (PulseRamps, IVCurve)) for d in sets):
         raise TypeError("fit: data must be PulseRamps, IVCurve, or several of them")
-    has = [f.name for f in dataclasses.fields(dev) if f.metadata.get("pytree_node", True) and f.name != "spread"]
+    has = [
+        f.name
+        for f in dataclasses.fields(dev)
+        if f.metadata.get("pytree_node", True) and f.name not in ("spread", "v_read")
+    ]
     for p in bounds:
         if p not in has:
             raise ValueError(f"fit: parameters must be among those of {name} ({', '.join(has)}), got {p!r}")

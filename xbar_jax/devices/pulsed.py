@@ -6,13 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from xbar_jax import random
-from xbar_jax.devices.dynamic import DynamicState
+from xbar_jax.devices.dynamic import DynamicDevice, DynamicState
 from xbar_jax.devices.kernels import signed_counts
 from xbar_jax.devices.step import PULSES, with_slope
-from xbar_jax.tree import dataclass, leaf
+from xbar_jax.tree import dataclass, is_traced, leaf
 from xbar_jax.typing import Array, Cellwise, Float, Int, Key, Scalar
 
 
@@ -101,7 +102,10 @@ class Pulsed:
         """The step that pulsed updates count in."""
         if self.dw_min is not None:
             return jnp.mean(jnp.asarray(self.dw_min, jnp.result_type(float)))
-        nominal = self.replace(device=self.device.replace(spread=None))  # type: ignore[attr-defined]
+        mean = jax.tree.map(
+            lambda y: jnp.mean(jnp.asarray(y, jnp.result_type(float))), self.device.replace(spread=None)
+        )
+        nominal = self.replace(device=mean)  # type: ignore[attr-defined]
         middle = 0.5 * sum(jnp.asarray(w, jnp.result_type(float)) for w in self.w_range)
         state = nominal.set_weight(nominal._fresh((1, 1), None, 0, 0, jnp.result_type(float)), middle)
         steps = [nominal._moved(state.cell, jnp.full((1, 1), n, jnp.int32), None) for n in (1, -1)]
@@ -124,7 +128,23 @@ class Pulsed:
         col: Scalar = 0,
         dtype: Any = jnp.float32,
     ) -> PulsedState:
-        """Cells with their spread drawn, at the weights ``w`` or, where it is None, fresh."""
+        """Cells with their spread drawn, at the weights ``w`` or, where it is None, fresh.
+
+        Raises:
+          TypeError: ``device`` is not a :class:`DynamicDevice`.
+          ValueError: a voltage has the sign of the other pulse.
+        """
+        if not isinstance(self.device, DynamicDevice):
+            raise TypeError(f"Pulsed: device must be a DynamicDevice, got {type(self.device).__name__}")
+        for name, v, sign in (
+            ("v_set", self.v_set, self.device.polarity),
+            ("v_reset", self.v_reset, -self.device.polarity),
+        ):
+            if not is_traced(v) and not (np.asarray(v) * sign > 0).all():
+                what = "raises" if name == "v_set" else "lowers"
+                raise ValueError(
+                    f"Pulsed: {name} must be {'> 0' if sign > 0 else '< 0'} V, which {what} the conductance, got {v}"
+                )
         state = self._fresh(shape, key, row, col, dtype)
         return state if w is None else self.set_weight(state, w)
 

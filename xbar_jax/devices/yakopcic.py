@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from xbar_jax.devices.dynamic import DynamicDevice
 from xbar_jax.devices.laws import held_expm1, sinh_law
-from xbar_jax.tree import dataclass, leaf
+from xbar_jax.tree import dataclass, is_traced, leaf
 from xbar_jax.typing import Cellwise
 
 
@@ -20,7 +21,7 @@ class Yakopcic(DynamicDevice):
         f = exp(-alpha_p (x - xp)) ((xp - x)/(1 - xp) + 1) towards 1 and x >= xp,
             exp(alpha_n (x + xn - 1)) x/(1 - xn) towards 0 and x <= 1 - xn,  else 1.
 
-    A positive voltage raises the conductance (eta = 1; -1 turns the motion round). A voltage counts up to 60 V
+    A fresh cell has x = 0.11. A positive voltage raises the conductance (eta = 1; -1 turns the motion round). A voltage counts up to 60 V
     beyond its threshold. :class:`~xbar_jax.devices.yakopcic_general.YakopcicGeneral` is the form with two sinh laws.
 
     Args:
@@ -30,7 +31,7 @@ class Yakopcic(DynamicDevice):
       vp, vn: V, thresholds, both positive.
       alpha_p, alpha_n: exponents of the slowing down.
       xp, xn: where it begins, between 0 and 1; xn counted from 1.
-      eta: 1 or -1.
+      eta: 1, or -1, which turns the motion and the polarity round.
 
     Reference: C. Yakopcic et al., IEEE Electron Device Lett. 32, 1436 (2011), doi 10.1109/LED.2011.2163292.
     """
@@ -50,6 +51,11 @@ class Yakopcic(DynamicDevice):
 
     kernel = "yakopcic"
     positive = ("b",)
+
+    @property
+    def polarity(self) -> int:  # type: ignore[override]
+        """+1, or -1 where ``eta`` is known to be negative."""
+        return -1 if not is_traced(self.eta) and (np.asarray(self.eta) < 0).all() else 1
 
     def bounds(self):
         return 0.0, 1.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 
 from xbar_jax.devices.dynamic import DynamicDevice
 from xbar_jax.devices.laws import sinh_law
 from xbar_jax.devices.yakopcic import switching
-from xbar_jax.tree import dataclass, leaf
+from xbar_jax.tree import dataclass, is_traced, leaf
 from xbar_jax.typing import Cellwise
 
 
@@ -50,6 +51,11 @@ class YakopcicGeneral(DynamicDevice):
     x_init: Cellwise = leaf(0.0)
 
     kernel = "yakopcic_general"
+
+    @property
+    def polarity(self) -> int:  # type: ignore[override]
+        """+1, or -1 where ``eta`` is known to be negative."""
+        return -1 if not is_traced(self.eta) and (np.asarray(self.eta) < 0).all() else 1
 
     def bounds(self):
         return 0.0, 1.0

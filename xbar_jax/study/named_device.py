@@ -12,10 +12,14 @@ from xbar_jax import devices
 
 
 def names() -> dict[str, type]:
-    """The dynamic devices by name."""
+    """The dynamic devices by name, those that can be made of numbers."""
     found = {name: getattr(devices, name) for name in devices.__all__}
     base = devices.DynamicDevice
-    return {n: c for n, c in found.items() if inspect.isclass(c) and issubclass(c, base) and c is not base}
+    return {
+        n: c
+        for n, c in found.items()
+        if inspect.isclass(c) and issubclass(c, base) and c not in (base, devices.Tabulated)
+    }
 
 
 def device(command: str, name: str, settings: Sequence[str]) -> Any:
