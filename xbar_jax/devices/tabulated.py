@@ -436,7 +436,7 @@ def _of_grid(dev, v, points):
     halves = np.concatenate([-places, places])
     exact_rate, _, exact_current = _sampled(dev, 0.5 * (x[1:] + x[:-1])[None], halves, slope=False)
     across = lambda y: np.concatenate([_middle(part.T).T for part in np.split(y, 2)])
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         logs = across(np.log(np.abs(_middle(rates))))
     sure = np.isfinite(logs)
     middle = np.where(sure, np.exp(np.where(sure, logs, 0.0)) * np.abs(halves)[:, None], np.abs(exact_rate))
