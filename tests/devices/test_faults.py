@@ -163,7 +163,7 @@ def test_ageing_against_its_formulas(what, mode):
 
 
 def test_switching_there_and_back_is_one_cycle_however_it_is_cut():
-    dev = Faulty(device=CELL, endurance=Ageing(on=(np.inf, 0.0, 0.0, 0.0), off=(np.inf, 0.0, 0.0, 0.0)))
+    dev = Faulty(device=CELL, endurance=Ageing(on=(1e30, 0.0, 0.0, 0.0)))
     state = dev.init((1, 2))
     there = dev.evolve(state, -1.0, 1e-3)
     np.testing.assert_allclose(there.cycles, 0.5, rtol=1e-5)
@@ -235,6 +235,7 @@ def test_under_programming_the_stuck_cells_never_converge():
         (lambda: Faulty(device=CELL, stuck=Stuck(open=np.zeros((3, 3)))), "Stuck: open must be a number or of shape"),
         (lambda: Faulty(device=CELL, drift=Drift(t0=0.0)), "Drift: t0 must be > 0"),
         (lambda: Faulty(device=CELL, retention=Ageing(mode="slow")), "retention: mode must be 'sudden' or 'gradual'"),
+        (lambda: Faulty(device=CELL, retention=Ageing(mode="gradual")), "retention: on or off must have a finite p0"),
         (lambda: Faulty(device=CELL, endurance=Ageing(on=(1.0, 2.0))), r"endurance: on must be \(p0, p1, p2, p3\)"),
     ],
 )

@@ -107,7 +107,7 @@ class Ageing:
     Low and high resistances have parameters of their own; a cell belongs to the end that is nearer on a logarithmic scale.
 
     Args:
-      on, off: (p0, p1, p2, p3) of low and of high resistance; p0 in s or cycles.
+      on, off: (p0, p1, p2, p3) of low and of high resistance, one of them at least; p0 in s or cycles.
       r_stable_on, r_stable_off: ohm, where a cell ends suddenly.
       cell: m, the size of a cell.
       temperature: K.
@@ -116,8 +116,8 @@ class Ageing:
     Reference: C. Lammie et al., Semicond. Sci. Technol. 2021.
     """
 
-    on: Any = leaf()
-    off: Any = leaf()
+    on: Any = leaf((jnp.inf, 0.0, 0.0, 0.0))
+    off: Any = leaf((jnp.inf, 0.0, 0.0, 0.0))
     r_stable_on: Cellwise = leaf(1e3)
     r_stable_off: Cellwise = leaf(1e5)
     cell: Cellwise = leaf(1e-8)
@@ -154,6 +154,8 @@ class Ageing:
         for side in ("on", "off"):
             if len(getattr(self, side)) != 4:
                 raise ValueError(f"{name}: {side} must be (p0, p1, p2, p3), got {getattr(self, side)}")
+        if not is_traced(self.on[0], self.off[0]) and np.isinf(self.on[0]).all() and np.isinf(self.off[0]).all():
+            raise ValueError(f"{name}: on or off must have a finite p0, else nothing ages")
         for field in ("r_stable_on", "r_stable_off", "cell", "temperature"):
             _check(name, field, getattr(self, field), shape, low=0.0, strict=True)
         for field, p0 in (("on", self.on[0]), ("off", self.off[0])):
