@@ -65,7 +65,7 @@ def test_mask_and_a_dynamic_device():
     [
         (dict(steps=0), ValueError, "steps must be an integer >= 1"),
         (dict(key=None), TypeError, "key must be given"),
-        (dict(w_target=jnp.ones(3)), ValueError, "g_target must be a number or"),
+        (dict(w_target=jnp.ones(3)), ValueError, "w_target must be a number or"),
         (dict(dev=xb.devices.VTEAM()), TypeError, "dev must be a pulsed device"),
     ],
 )

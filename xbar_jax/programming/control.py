@@ -42,7 +42,9 @@ def _pair(up: Scalar, down: Scalar, shape: tuple[int, ...], dtype: Any) -> Array
 class ISPP:
     """Incremental step pulses: width fixed, amplitude rising by a step from pulse to pulse.
 
-        v_n = min(v + n step, v_max),    n = 0, 1, ... since the cell was first pulsed in this direction.
+        v_n = min(v + n step, v_max),    n = 0, 1, ... since the direction last turned:
+
+    a pulse the other way begins at n = 0 again, whatever the cell was given before.
 
     Args:
       v_up, v_down: V, magnitude of the first pulse that raises or lowers the conductance.

@@ -22,7 +22,7 @@ def check_pulsed(name: str, dev: Any, key: Any) -> None:
     random.check_one_key(name, key)
 
 
-def write_verify_counts(dev, state, w_target, key, read, tolerance, max_pulses, mask) -> Programmed:
+def write_verify_counts(dev, state, g_target, key, read, tolerance, max_pulses, mask) -> Programmed:
     """:func:`xbar_jax.programming.write_verify` of a pulsed device: all in units of its weight.
 
     A cell outside ``tolerance`` gets max(1, round(|target - read| / granularity)) pulses, within what is left of
@@ -30,7 +30,7 @@ def write_verify_counts(dev, state, w_target, key, read, tolerance, max_pulses, 
     """
     check_pulsed("write_verify", dev, key)
     w = dev.weight(state)
-    w_target = as_targets("write_verify", w_target, w.shape, w.dtype, positive=False)
+    w_target = as_targets("write_verify", g_target, w.shape, w.dtype, positive=False)
     mask = as_mask("write_verify", mask, w.shape)
     return _write_verify_counts(dev, state, w_target, key, tolerance, max_pulses, mask, read=read)
 
@@ -75,5 +75,6 @@ def weights_programmed(dev, state, pulses, converged, error, steps) -> Programme
         disturb=jnp.zeros_like(w),
         energy=unknown,
         energy_wires=unknown[0, 0],
+        solved=jnp.bool_(True),
         steps=steps,
     )

@@ -78,7 +78,7 @@ def gradient_descent(
             raise ValueError(f"gradient_descent: {label} must be an integer >= 1, got {n!r}")
     check_pulsed("gradient_descent", dev, key)
     w = dev.weight(state)
-    w_target = as_targets("gradient_descent", w_target, w.shape, w.dtype, positive=False)
+    w_target = as_targets("gradient_descent", w_target, w.shape, w.dtype, label="w_target", positive=False)
     mask = as_mask("gradient_descent", mask, w.shape)
     rate = 1.0 / (1.0 + w.shape[0] / batch) if rate is None else rate
     numbers = tuple(jnp.asarray(x, w.dtype) for x in (rate, rate_end, tolerance, max_burst))

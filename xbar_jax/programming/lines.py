@@ -73,9 +73,11 @@ class Scheme:
         return wires.replace(**r)
 
 
-def cells_of(dev: Any, state: Any) -> Any:
-    """What :func:`xbar_jax.solve` takes for an array of devices in this state."""
-    return dev.conductance(state) if dev.ohmic else cells.Device(dev, state)
+def cells_of(dev: Any, state: Any, g: Any = None) -> Any:
+    """What :func:`xbar_jax.solve` takes for an array of devices in this state, of conductance ``g`` if that is known."""
+    if not dev.ohmic:
+        return cells.Device(dev, state)
+    return dev.conductance(state) if g is None else g
 
 
 def pulse_array(
@@ -111,7 +113,12 @@ def pulse_array(
       >>> left, bottom = jnp.array([-0.5, 0.0]), jnp.array([0.5, 0.0])
       >>> state, sol = xb.programming.pulse_array(dev, dev.init((2, 2)), xb.Wires(), left=left, bottom=bottom, t=1e-9)
     """
-    sol = solve(cells_of(dev, state), wires, left=left, bottom=bottom, start=start)
+    return pulse_with(dev, state, None, wires, left=left, bottom=bottom, t=t, key=key, start=start)
+
+
+def pulse_with(dev, state, g, wires, *, left, bottom, t, key, start=None) -> tuple[Any, Solution]:
+    """:func:`pulse_array` of an array whose ``dev.conductance(state)`` is known to be ``g``, or None."""
+    sol = solve(cells_of(dev, state, g), wires, left=left, bottom=bottom, start=start)
     return dev.evolve(state, sol.v_cell, t, key=key), sol
 
 

@@ -12,10 +12,10 @@ from jax import lax
 
 from xbar_jax.circuits import Wires
 from xbar_jax.programming.control import AdaptiveWidth
-from xbar_jax.programming.lines import SCHEMES, Scheme, pulse_array, read_line
+from xbar_jax.programming.lines import SCHEMES, Scheme, pulse_with, read_line
 from xbar_jax.programming.result import Programmed, as_mask, as_targets, part
 from xbar_jax.programming.write_verify import check_key, log_read
-from xbar_jax.tree import dataclass
+from xbar_jax.tree import dataclass, is_traced
 from xbar_jax.typing import Array, Bool, Float, Int, Key, Scalar
 
 SCHEDULES = ("cell", "row", "column")
@@ -45,9 +45,9 @@ def program_passive(
 
     Lines are visited one after another. A line is read, cells outside their tolerance get a pulse, and so on until
     none is left; passes over the array are repeated until one has needed no pulse. A pulse is one nodal solve and
-    one step of every cell with its own voltage, held at its value at the start of the pulse; where the lanes of a
-    line have pulses of different widths there is one of both for each interval. Reads cost nothing
-    and disturb nothing.
+    one step of every cell with its own voltage, held at its value at the start of the pulse, and so is
+    the current in its energy; where the lanes of a line have pulses of different widths there is one of both for each
+    interval. Reads cost nothing and disturb nothing.
 
     A read puts ``v_read`` on the line with all else at 0 V, and each lane collects the current of its cell: for ohmic
     cells an entry of :func:`xbar_jax.effective_conductance`. What it is compared with is ``verify``:
@@ -55,7 +55,9 @@ def program_passive(
     * "row": the target itself. The array then acts as ``g_target`` when it is read through its wires. Wires take
       from every read, so the upper end of the range is out of reach.
     * "cell" (default): what this read gives in the same array with every cell at its target, so that the targets are
-      those of the cells, and whatever the device reaches is in reach. A guarded read, with the other lines at
+      those of the cells, and whatever the device reaches is in reach. ``tolerance`` bounds the read, to which the
+      wires and the other cells of the line belong: the conductance of a converged cell may be off its own target by
+      more, the more so the less of the read is the cell's own. A guarded read, with the other lines at
       ``v_read`` too, is no way around this: the row then carries the current of the cell alone, but the column that
       of all its cells, and by reciprocity the current is the same number.
 
@@ -77,11 +79,12 @@ def program_passive(
       tolerance: relative.
       max_pulses: of each cell, in all.
       max_passes: over the array.
-      v_read: V; that of the device if None.
+      v_read: V, not 0; that of the device if None.
       mask: [rows, cols] cells to program; all if None.
 
     Returns:
-      :class:`Programmed`; ``error`` and ``converged`` are those of a verify of the whole array at the end.
+      :class:`Programmed`; ``error`` and ``converged`` are those of a verify of the whole array at the end. A cell whose
+      read is not a number gets no more pulses and has not converged.
 
     Raises:
       TypeError: a key is needed and not given.
@@ -110,6 +113,8 @@ def program_passive(
     v_read = dev.v_read if v_read is None else v_read
     if np.ndim(v_read) != 0:
         raise ValueError(f"program_passive: v_read must be one number, got {list(np.shape(v_read))}")
+    if not is_traced(v_read) and not (np.isfinite(v_read) and v_read != 0):
+        raise ValueError(f"program_passive: v_read must be a finite voltage other than 0 V, got {v_read}")
     control = AdaptiveWidth() if control is None else control
     limits = tuple(
         jnp.asarray(x, t) for x, t in ((tolerance, state.x.dtype), (max_pulses, jnp.int32), (max_passes, jnp.int32))
@@ -159,9 +164,10 @@ class _Progress:
 
 @dataclass(kw_only=True)
 class _Tally:
-    """What is counted; ``g_left``: conductance of each cell when it was last selected."""
+    """What is counted; ``g``: conductance of each cell, ``g_left``: when it was last selected."""
 
     pulses: Int[Array, "rows cols"]
+    g: Float[Array, "rows cols"]
     g_left: Float[Array, "rows cols"]
     disturb: Float[Array, "rows cols"]
     energy: Float[Array, "rows cols"]
@@ -172,7 +178,7 @@ class _Tally:
 
 @functools.partial(jax.jit, static_argnames=("single", "verify"))
 def _program(task: Task, state, scheme: Scheme, *, single: bool, verify: str) -> Programmed:
-    expected = expected_reads(task, state, scheme, verify)
+    expected, known = expected_reads(task, state, scheme, verify)
     lines, lanes = _counts(expected, scheme)
     zero = lambda shape: jnp.zeros(shape, expected.dtype)
     none = jnp.zeros((lanes,), bool)
@@ -188,13 +194,15 @@ def _program(task: Task, state, scheme: Scheme, *, single: bool, verify: str) ->
     n = jnp.int32(0)
     off = jnp.bool_(False)
     progress = _Progress(line=n, lane=n, passes=n, dirty=off, done=task.limits[2] <= 0)
+    g = task.dev.conductance(state)
     tally = _Tally(
         pulses=jnp.zeros(expected.shape, jnp.int32),
-        g_left=task.dev.conductance(state),
+        g=g,
+        g_left=g,
         disturb=zero(expected.shape),
         energy=zero(expected.shape),
         energy_wires=zero(()),
-        solved=~off,
+        solved=known,
         steps=n,
     )
     memory = task.control.start((lanes,), expected.dtype)
@@ -202,9 +210,9 @@ def _program(task: Task, state, scheme: Scheme, *, single: bool, verify: str) ->
     def turn(carry):
         state, pulse, memory, progress, tally = carry
         at = jnp.arange(lines, dtype=jnp.int32) == progress.line
-        state, pulse, tally, collected = _one_solve(task, scheme, state, pulse, at, tally, progress.done)
+        state, pulse, tally, collected, writing = _one_solve(task, scheme, state, pulse, at, tally, progress.done)
         memory, pulse, progress, tally = _decide(
-            task, scheme, single, expected, collected, at, memory, pulse, progress, tally
+            task, scheme, single, expected, collected, ~writing, at, memory, pulse, progress, tally
         )
         return state, pulse, memory, progress, tally
 
@@ -212,15 +220,17 @@ def _program(task: Task, state, scheme: Scheme, *, single: bool, verify: str) ->
     state, *_, tally = carry
     reads, solved = read_array(task, state, scheme)
     error = reads / expected - 1.0
+    solved = solved & tally.solved
     return Programmed(
         state=state,
         conductance=task.dev.conductance(state),
         pulses=tally.pulses,
-        converged=task.mask & (jnp.abs(error) <= task.limits[0]) & solved & tally.solved,
+        converged=task.mask & (jnp.abs(error) <= task.limits[0]) & solved,
         error=error,
         disturb=tally.disturb,
         energy=tally.energy,
         energy_wires=tally.energy_wires,
+        solved=solved,
         steps=tally.steps,
     )
 
@@ -256,15 +266,17 @@ def read_array(task: Task, state: Any, scheme: Scheme) -> tuple[Array, Array]:
     return (g if scheme.across else g.T), solved.all()
 
 
-def expected_reads(task: Task, state: Any, scheme: Scheme, verify: str) -> Array:
-    """What a read of each programmed cell gives once all are at their targets, S."""
+def expected_reads(task: Task, state: Any, scheme: Scheme, verify: str) -> tuple[Array, Array]:
+    """What a read of each programmed cell gives once all are at their targets, S, and whether every solve converged."""
     if verify == "row":
-        return task.g_target
+        return task.g_target, jnp.bool_(True)
     dev = task.dev
     goal = dev.set_conductance(state, jnp.where(task.mask, task.g_target, dev.conductance(state)))
-    reads, _ = read_array(task, goal, scheme)
-    # A target that the cell cannot reach stays out of reach.
-    return jnp.where(task.mask, reads * (task.g_target / dev.conductance(goal)), task.g_target)
+    reads, solved = read_array(task, goal, scheme)
+    # A target that the cell cannot reach stays out of reach; a cell that is open has none of its own.
+    reached = dev.conductance(goal)
+    ratio = task.g_target / jnp.where(reached == 0, 1.0, reached)
+    return jnp.where(task.mask & (reached != 0), reads * ratio, task.g_target), solved
 
 
 def _one_solve(task: Task, scheme: Scheme, state, pulse: _Lanes, at, tally: _Tally, done):
@@ -277,12 +289,14 @@ def _one_solve(task: Task, scheme: Scheme, state, pulse: _Lanes, at, tally: _Tal
     t = jnp.where(writing, jnp.min(pulse.left, where=on, initial=jnp.inf), 0.0)
     key = part(task.key, tally.steps) if task.dev.needs_key else None
     wires = scheme.wires(Wires(r_word=0.0, r_bit=0.0) if task.wires is None else task.wires, at, on, writing)
-    state, sol = pulse_array(task.dev, state, wires, left=left, bottom=bottom, t=t, key=key)
+    state, sol = pulse_with(task.dev, state, tally.g, wires, left=left, bottom=bottom, t=t, key=key)
     g = task.dev.conductance(state)
     heat = sol.v_cell * sol.i_cell
-    chosen = writing & _cells(scheme, at, pulse.fired)
-    moved = jnp.where(chosen, 0.0, jnp.abs(g / tally.g_left - 1.0))
+    # A lane whose pulse has ended is half-selected for the rest of the others.
+    chosen = _cells(scheme, at, on)
+    moved = jnp.where(chosen, 0.0, jnp.abs(g - tally.g_left) / jnp.where(tally.g_left > 0, tally.g_left, 1.0))
     tally = tally.replace(
+        g=g,
         g_left=jnp.where(chosen, g, tally.g_left),
         disturb=jnp.maximum(tally.disturb, moved),
         energy=tally.energy + heat * t,
@@ -290,17 +304,18 @@ def _one_solve(task: Task, scheme: Scheme, state, pulse: _Lanes, at, tally: _Tal
         solved=tally.solved & sol.converged,
         steps=tally.steps + (~done).astype(jnp.int32),
     )
-    collected = jnp.where(writing, jnp.nan, scheme.collected(sol) / task.v_read)
-    return state, pulse.replace(left=jnp.where(pulse.left <= t, 0.0, pulse.left - t)), tally, collected
+    pulse = pulse.replace(left=jnp.where(pulse.left <= t, 0.0, pulse.left - t))
+    return state, pulse, tally, scheme.collected(sol) / task.v_read, writing
 
 
-def _decide(task, scheme, single, expected, collected, at, memory, pulse: _Lanes, progress: _Progress, tally: _Tally):
+def _decide(
+    task, scheme, single, expected, collected, reading, at, memory, pulse: _Lanes, progress: _Progress, tally: _Tally
+):
     """After a read: what it teaches, and the next pulse, line or pass. After an interval of a pulse: nothing."""
     tolerance, max_pulses, max_passes = task.limits
     line_of = lambda x: lax.dynamic_index_in_dim(x, progress.line, scheme.axis(), keepdims=False)
     goal, count, mine = line_of(expected), line_of(tally.pulses), line_of(task.mask)
     lanes, lines = goal.shape[0], at.shape[0]
-    reading = ~jnp.isnan(collected).all()
     g = jnp.where(reading, collected, goal)
     y = log_read(g, goal)
     learnt = task.control.learn(memory, pulse.fired & reading, jnp.abs(pulse.a), pulse.second, pulse.y, y, pulse.wanted)

@@ -36,7 +36,8 @@ def write_verify(
 
     A cell is read; where |read - target| > tolerance target it gets one pulse of its schedule, of the sign that
     ``dev.polarity`` tells, and is read again; within tolerance it is done. It ends for every target: a cell that
-    cannot get there has ``converged`` False after ``max_pulses``.
+    cannot get there has ``converged`` False after ``max_pulses``. The energy of a pulse is v t times the mean of the
+    currents at its start and its end.
 
     A pure function in one compiled loop, to be vmapped over arrays. Forward derivatives (``jax.jvp``) are those of the
     sequence of pulses that was chosen.
@@ -113,7 +114,6 @@ def _write_verify(dev, state, g_target, key, control, tolerance, max_pulses, mas
         v = jnp.where(fire, jnp.sign(wanted) * dev.polarity * volt, 0.0)
         before = dev.current(state, v)
         state = dev.evolve(state, v, second, key=part(key, 2 * count + 1) if dev.needs_key else None)
-        # The mean of the currents at both ends of the pulse.
         energy = energy + v * second * 0.5 * (before + dev.current(state, v))
         # A cell that was found within tolerance is done, whatever another noisy read might say.
         g = jnp.where(fire, seen(state, count + 1), g)
@@ -134,5 +134,6 @@ def _write_verify(dev, state, g_target, key, control, tolerance, max_pulses, mas
         disturb=zero,
         energy=energy,
         energy_wires=jnp.zeros((), dtype),
+        solved=jnp.bool_(True),
         steps=count,
     )
