@@ -1,11 +1,14 @@
-"""Everything that needs a GPU, in one run: ``python benchmarks/gpu.py [--small] [--only updates|circuits]``.
+"""Everything that needs a GPU, in one run: ``python benchmarks/gpu.py [--small] [--only PART]``.
 
 Says what is there, checks every CUDA kernel against its JAX body and the CPU kernel on fresh random inputs at several
 sizes, times both, and prints for each the bytes moved, the operations done and the fraction of the bound reached.
 Exits with 1 where something disagrees. ``--small`` leaves out the largest sizes. On a machine without a GPU it runs the
 same checks on the CPU library, so that the script itself is known to work.
 
-Circuits: exact wires in float32, one array and 64, against the CPU in float64.
+Parts: ``updates``; ``circuits``, exact wires in float32, one array and 64, against the CPU in float64; ``dynamics``, the
+motion of every dynamic device, with the time of a cell at 1M and 16M cells and that of a pulse on 1M JART cells;
+``programming``, a passive array of 32x32 cells and 64 of them under vmap, read again by the sparse solve of
+benchmarks/program.py.
 
 ``--build`` first installs the package with its CUDA library into this Python (``pip install . -C
 cmake.define.XBAR_CUDA=ON``; jax itself with CUDA, ``pip install 'jax[cuda13]'``, is for you to choose).
@@ -22,13 +25,14 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import program as passive
 from rich.console import Console
 from rich.table import Table
 from timing import median_ms
 
 import xbar_jax as xb
 from xbar_jax import native
-from xbar_jax.devices import kernels
+from xbar_jax.devices import flow, kernels
 
 D = xb.devices
 DEVICES = {
@@ -39,6 +43,7 @@ DEVICES = {
     "PiecewiseStep, 60 nodes": D.PiecewiseStep(nodes_up=(1.0, 0.5) * 30, nodes_down=(0.5, 1.0) * 30),
     "OneSided": D.OneSided(device=D.SoftBounds(w_min=0.0, w_max=1.2)),
 }
+PARTS = ("updates", "circuits", "dynamics", "programming")
 BATCH = 8
 # rows, cols, arrays under vmap
 SIZES = [(1, 1, 1), (33, 257, 1), (256, 256, 1), (4096, 4096, 1), (256, 256, 512)]
@@ -46,6 +51,30 @@ SIZES = [(1, 1, 1), (33, 257, 1), (256, 256, 1), (4096, 4096, 1), (256, 256, 512
 CIRCUITS = [(64, 1), (64, 64), (128, 1), (128, 64), (256, 1), (256, 64)]
 # Largest error of float32 output currents on these arrays, relative to the largest current.
 CIRCUIT_ERROR = 2e-5
+
+# Device, the largest voltage, and a time in which cells move far.
+DYNAMICS = {
+    "VTEAM": (D.VTEAM(), 1.5, 1e-8),
+    "VTEAM, Biolek": (D.VTEAM(window="biolek", p=2.5), 1.5, 1e-8),
+    "VTEAM, TEAM": (D.VTEAM(window="team"), 1.5, 1e-8),
+    "LinearIonDrift, Joglekar": (D.LinearIonDrift(window="joglekar"), 1.5, 0.1),
+    "Yakopcic": (D.Yakopcic(), 1.5, 1e-4),
+    "YakopcicGeneral": (D.YakopcicGeneral(), 1.5, 1e-2),
+    "StanfordPKU": (D.StanfordPKU(), 2.0, 1e-8),
+    "DataDriven": (D.DataDriven(), 1.5, 0.1),
+    "DataDriven2021": (D.DataDriven2021(), 1.5, 1e-3),
+    "JARTv1b": (D.JARTv1b(), 0.8, 1e-6),
+    "JARTv1b, explicit": (D.JARTv1b(law="explicit"), 0.8, 1e-6),
+    "JARTv1b, spread": (D.JARTv1b.with_spread(), 0.8, 1e-6),
+}
+# rows, cols: compared with the JAX body; timed alone.
+COMPARED, TIMED = [(33, 257), (1024, 1024)], [(4096, 4096)]
+# Largest difference of a displacement, of itself (the rate of JART is the exponential of some 30 times what is rounded)
+# and of the range; and the share of cells whose rounding may tell another end.
+MOTION_ERROR, JART_ERROR, OF_RANGE, OTHER_ENDS = 2e-5, 3e-4, 1e-5, 0.03
+# V and s of the pulse on a million JART cells.
+PULSES, PULSE = (-0.342, 0.7065), 1e-6
+PASSIVE, ARRAYS = 32, 64
 
 # Integer and floating-point operations of the arithmetic in custom_calls/include/xbar: 20 rounds of threefry and its key
 # schedule; the logarithm, root and sine and cosine of a pair; one bounded step.
@@ -289,6 +318,138 @@ def circuits(console: Console, small: bool) -> tuple[list[dict], list[str]]:
     return records, failed
 
 
+def motion_problem(dev, most: float, time: float, rows: int, cols: int, seed: int):
+    """A jitted motion of cells over their whole range, at voltages and times of their own, and its operands."""
+    k = jax.random.split(jax.random.key(seed), 4)
+    state = dev.init((rows, cols), key=k[0])
+    low, high = dev.of(state).bounds()
+    x = low + (high - low) * jax.random.uniform(k[1], (rows, cols), minval=0.02, maxval=0.98)
+    v = jax.random.uniform(k[2], (rows, cols), minval=-most, maxval=most)
+    t = time * 10 ** jax.random.uniform(k[3], (rows, cols), minval=-2.0, maxval=2.0)
+    t = t.at[:, ::11].set(0.0)
+    f = jax.jit(lambda state, v, t: flow.displacement(dev.of(state), state.x, v, t))
+    return f, (state.replace(x=x.astype(jnp.float32)), v, t), jnp.max(high - low)
+
+
+def compare_motions(fast, body, reach, own: float) -> tuple[float, float]:
+    """The largest difference of a displacement, 1 is what is allowed; the share of cells that end otherwise."""
+    over = jnp.abs(fast.d - body.d) / (own * jnp.abs(body.d) + OF_RANGE * reach)
+    # Where a state comes to rest at a bound, rounding decides whether it is told to have settled before it.
+    rests = lambda m: (m.end == flow.BOUND) | (m.end == flow.SETTLED)
+    unlike = (fast.end != body.end) & ~(rests(fast) & rests(body))
+    return float(over.max()), float(unlike.mean())
+
+
+def dynamics(console: Console, small: bool) -> tuple[list[dict], list[str]]:
+    """Motions of every device, against the JAX body and timed: the records, and what failed."""
+    table = Table(
+        "device", "cells", "panels a cell", "difference, of what is allowed", "other ends", "custom call, ns a cell",
+        "JAX body, ns a cell", "faster by", title="motion of dynamic cells, voltages and times of their own",
+    )  # fmt: skip
+    records, failed = [], []
+    for name, (dev, most, time) in DYNAMICS.items():
+        for seed, (rows, cols) in enumerate(COMPARED + TIMED):
+            cells = rows * cols
+            if small and cells > 256 * 256:
+                continue
+            with console.status(f"{name} {rows}x{cols}"):
+                f, operands, reach = motion_problem(dev, most, time, rows, cols, seed)
+                is_native = "xbar_evolve" in f.lower(*operands).as_text()
+                call = lambda f=f, operands=operands: jax.block_until_ready(f(*operands))
+                fast, each = call(), 1e6 / cells
+                record = dict(
+                    device=name, cells=cells, native=is_native, panels=float(fast.panels.mean()),
+                    moved=float((fast.d != 0).mean()), finite=bool(jnp.isfinite(fast.d).all()),
+                )  # fmt: skip
+                if (rows, cols) in COMPARED:
+                    fast, ms, body, body_ms = timed(f, operands)
+                    error = JART_ERROR if name.startswith("JART") else MOTION_ERROR
+                    difference, ends = compare_motions(fast, body, reach, error)
+                    record |= dict(difference=difference, other_ends=ends, body_ns=body_ms * each)
+                else:
+                    ms = median_ms(call, 0.5)
+                record["ns"] = ms * each
+            fine = is_native and record["finite"] and record["moved"] > 0.1
+            if not (fine and record.get("difference", 0) <= 1 and record.get("other_ends", 0) <= OTHER_ENDS):
+                failed.append(f"{name}, {cells} cells: {record}")
+            records.append(record)
+            body_ns = record.get("body_ns")
+            table.add_row(
+                name, f"{cells}", f"{record['panels']:.2f}",
+                *(["", ""] if body_ns is None else [f"{record['difference']:.2f}", f"{record['other_ends']:.2%}"]),
+                f"{record['ns']:.3f}", *(["", ""] if body_ns is None else [f"{body_ns:.2f}", f"{body_ns / record['ns']:.1f}x"]),
+            )  # fmt: skip
+    console.print(table)
+    more, missed = jart_pulses(console, small)
+    return records + more, failed + missed
+
+
+def jart_pulses(console: Console, small: bool) -> tuple[list[dict], list[str]]:
+    """One pulse of 1 us on a million JART cells: with spread, nominal, and nominal by a table."""
+    n = 64 if small else 1024
+    table = Table("cells", "pulse", "ms", title=f"JARTv1b, {n}x{n} cells, one pulse of 1 us")
+    kinds = {
+        "spread of every cell": D.JARTv1b.with_spread(),
+        "nominal": D.JARTv1b(),
+        "nominal, by a table": D.tabulate(D.JARTv1b(), list(PULSES)),
+    }
+    records, failed = [], []
+    for kind, dev in kinds.items():
+        key = jax.random.key(5)
+        state = dev.init((n, n), key=key)
+        low, high = dev.of(state).bounds()
+        x = low + (high - low) * jax.random.uniform(key, (n, n), minval=0.05, maxval=0.95)
+        state = state.replace(x=x.astype(jnp.float32))
+        for v in PULSES:
+            with console.status(f"{kind}, {v} V"):
+                f = jax.jit(lambda state, dev=dev, v=v: dev.evolve(state, v, PULSE))
+                after = jax.block_until_ready(f(state))
+                ms = median_ms(lambda f=f, state=state: jax.block_until_ready(f(state)), 0.5)
+            # A negative voltage raises the state.
+            if not bool(
+                jnp.isfinite(after.x).all() & ((after.x - state.x) * -v >= 0).all() & (after.x != state.x).any()
+            ):
+                failed.append(f"JARTv1b, {kind}, {v} V: states move the wrong way, or not at all")
+            records.append(dict(device="JARTv1b, one pulse", kind=kind, cells=n * n, v=v, ms=ms))
+            table.add_row(kind, f"{v} V", f"{ms:.3f}")
+    console.print(table)
+    return records, failed
+
+
+def programming(console: Console, small: bool) -> tuple[list[dict], list[str]]:
+    """Passive arrays through their wires, one and many under vmap: the records, and what failed."""
+    n, arrays = (8, 2) if small else (PASSIVE, ARRAYS)
+    table = Table(
+        "schedule", "arrays", "s", "of one", "solves", "converged", "of these within 2 % when read again",
+        title=f"passive array, {n}x{n} VTEAM cells, V/2, wires of 5 ohm a segment",
+    )  # fmt: skip
+    records, failed = [], []
+    for schedule in ("cell", "row"):
+        g = passive.targets(n, arrays)
+        one = passive.program(schedule)
+        with console.status(f"{schedule}, one"):
+            single, _ = passive.best(one, g[0], times=2)
+        with console.status(f"{schedule}, {arrays}"):
+            seconds, out = passive.best(jax.jit(jax.vmap(one)), g, times=1)
+        converged = np.asarray(out.converged)
+        # The first few arrays by a solver of its own.
+        errors = [passive.reread(jax.tree.map(lambda y, k=k: y[k], out.state), g[k])[converged[k]] for k in range(2)]
+        within = float((np.abs(np.concatenate(errors)) <= passive.TOLERANCE * 1.0005).mean())
+        record = dict(
+            schedule=schedule, n=n, arrays=arrays, seconds=seconds, seconds_of_one=single,
+            solves=int(out.steps.max()), converged=float(converged.mean()), reread_within=within,
+        )  # fmt: skip
+        records.append(record)
+        if record["converged"] < 0.99 or within < 1:
+            failed.append(f"{schedule}: converged {record['converged']:.2%}, of these within 2 % {within:.2%}")
+        table.add_row(
+            schedule, f"{arrays}", f"{seconds:.3f}", f"{single:.3f}", f"{record['solves']}",
+            f"{record['converged']:.2%}", f"{within:.2%}",
+        )  # fmt: skip
+    console.print(table)
+    return records, failed
+
+
 def noisy_read() -> tuple[str, bool]:
     """A read with noise against its JAX body."""
     g = jax.random.uniform(jax.random.key(9), (257, 1000), minval=1e-6, maxval=1e-4)
@@ -323,7 +484,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="arrays of up to 256x256 cells in all only")
     parser.add_argument("--build", action="store_true", help="install with the CUDA library before anything else")
-    parser.add_argument("--only", choices=("updates", "circuits"), help="one half of it")
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     args = parser.parse_args()
     if args.build:
@@ -336,12 +497,16 @@ def main() -> int:
     found: dict[str, list[dict]] = {}
     failed: list[str] = []
     with jax.default_matmul_precision("highest"):
-        if args.only != "circuits":
-            found["updates"], failed = updates(console, args.small, gpu)
-        if args.only != "updates":
-            found["circuits"], missed = circuits(console, args.small)
+        parts = {
+            "updates": lambda: updates(console, args.small, gpu),
+            "circuits": lambda: circuits(console, args.small),
+            "dynamics": lambda: dynamics(console, args.small),
+            "programming": lambda: programming(console, args.small),
+        }
+        for part in PARTS if args.only is None else [args.only]:
+            found[part], missed = parts[part]()
             failed += missed
-    if args.only != "circuits":
+    if args.only in (None, "updates"):
         lines = [(x, ": differ," not in x) for x in other_kernels(jax.devices("cpu")[0])]
         for line, fine in [*lines, noisy_read(), seen_between()]:
             console.print(line)

@@ -110,13 +110,14 @@ void run_evolve(const EvolveArguments& a, const CellParameter* parameters, int64
   for (int64_t i = first; i < last;) {
     const int64_t row = i / a.cols, col = i % a.cols;
     const int lanes = static_cast<int>(std::min<int64_t>({kLanes, last - i, a.cols - col}));
-    const Floats time = load<Floats>(t + i, lanes);
+    const Floats volts = load<Floats>(v + i, lanes), time = time_at(volts, load<Floats>(t + i, lanes));
     Floats d{};
     Ints end = Ints{} + kStill, panels{};
-    if (any(time > 0.0f)) {
+    if (any(time != 0.0f)) {
       const CellsOfRegister cells{parameters, array, row, col, lanes};
-      Motion<Floats, Device<Floats>> motion(Device<Floats>(load<Floats>(v + i, lanes), cells, codes), codes,
-                                            load<Floats>(x + i, lanes), time);
+      Motion<Floats, Device<Floats>> motion(Device<Floats>(volts, cells, codes), codes, load<Floats>(x + i, lanes),
+                                            time);
+      d = d + motion.displacement();
       Ints moving = (motion.end < 0) & ((Ints)lane_index() < lanes);
       if (any(moving)) {
         // The first panel at once: many cells need no second one.

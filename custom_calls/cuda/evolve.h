@@ -25,16 +25,15 @@ struct EvolveLaunch {
 template <class Device>
 XBAR_FN void evolve_cell(const EvolveArguments& a, const CellParameter* parameters, int64_t cell) {
   const int64_t i = cell % (a.rows * a.cols), array = cell / (a.rows * a.cols);
-  const float t = a.t.of(array)[i];
+  const float v = a.v.of(array)[i], t = time_at(v, a.t.of(array)[i]);
   float d = 0.0f;
   int32_t end = kStill, panels = 0;
-  if (t > 0.0f) {
+  if (t != 0.0f) {
     const Codes codes = codes_of<Device>(parameters, array);
-    Motion<float, Device> motion(
-        Device(a.v.of(array)[i], ParametersOfCell{parameters, array, i / a.cols, i % a.cols}, codes), codes,
-        a.x.of(array)[i], t);
+    Motion<float, Device> motion(Device(v, ParametersOfCell{parameters, array, i / a.cols, i % a.cols}, codes), codes,
+                                 a.x.of(array)[i], t);
     while (motion.end < 0) motion.step(codes);
-    d = motion.displacement();
+    d = d + motion.displacement();
     end = motion.end;
     panels = motion.panels;
   }

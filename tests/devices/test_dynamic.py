@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from dynamics import DEVICES, WINDOWS, evolve, state_of
 
+from xbar_jax.devices import flow
 from xbar_jax.devices.data_driven import DataDriven
 from xbar_jax.devices.data_driven_2021 import DataDriven2021
 from xbar_jax.devices.linear_ion_drift import LinearIonDrift
 from xbar_jax.devices.stanford_pku import StanfordPKU
+from xbar_jax.devices.tabulated import tabulate
 from xbar_jax.devices.vteam import VTEAM
 from xbar_jax.devices.yakopcic import Yakopcic
 from xbar_jax.devices.yakopcic_general import YakopcicGeneral
@@ -83,6 +85,43 @@ def test_what_is_below_the_resolution_of_float32_adds_up():
     r = 100 * 0.9 + 16e3 * 0.1
     np.testing.assert_allclose(state_of(after) - state_of(state), 1e3 * 1.7e-9 * 1e4 / r, rtol=1e-4)
     assert (evolve(dev, state, 1.0, 1.7e-9).x == state.x).all()
+
+
+def test_derivatives_of_a_cell_that_has_just_arrived(dtype):
+    # At the bound since a few 1e-5 of the time: the state is the bound, whatever the time was.
+    dev, x, v = VTEAM(), 1e-9, 1.0
+    t = (3e-9 - x) / (5e-4 * (v / 0.02 - 1)) * (1 + np.linspace(2e-5, 9e-5, 4))
+    state = dev.init((1, 4), x=x, dtype=dtype)
+
+    def end(w_off, v, t):
+        after = dev.replace(w_off=w_off).evolve(state, v, t)
+        return (after.x + after.x_lo).sum()
+
+    args = (jnp.asarray(3e-9, dtype), jnp.full((1, 4), v, dtype), jnp.asarray(t[None], dtype))
+    bound, dv, dt = jax.jit(jax.grad(end, argnums=(0, 1, 2)))(*args)
+    np.testing.assert_allclose(bound, 4.0, rtol=1e-6)
+    np.testing.assert_array_equal(dv, 0.0)
+    np.testing.assert_array_equal(dt, 0.0)
+
+
+def test_panels_grow_where_both_rules_agree_exactly(dtype):
+    # At some of these rates they do. A first panel that ends at a break is short.
+    rate = jnp.asarray(1 + np.arange(64)[None] / 7, dtype)
+    walk = jax.jit(lambda x: flow.walk(lambda x: rate + 0 * x, x, 1 / rate, 0.0, 10.0, (1e-3,)))
+    motion = walk(jnp.zeros_like(rate))
+    np.testing.assert_array_equal(motion.end, flow.MOVED)
+    np.testing.assert_allclose(motion.d, 1.0, rtol=1e-6)
+    assert motion.panels.max() <= 6
+
+
+def test_a_voltage_beyond_the_table_is_not_silent(dtype):
+    table = tabulate(LinearIonDrift(), v_max=0.1, voltages=9, points=16)
+    v, t = jnp.asarray([[0.05, 0.3, -0.3, 0.3]], dtype), jnp.asarray([[1e-3, 1e-3, 1e-3, 0.0]], dtype)
+    after = jax.jit(table.evolve)(table.init((1, 4), x=0.5, dtype=dtype), v, t)
+    np.testing.assert_array_equal(np.isnan(after.x), [[False, True, True, False]])
+    # r_off x - (r_off - r_on) x^2/2 grows by (mu r_on/d^2) v t.
+    full = lambda x: 16e3 * x - 15900 * x**2 / 2
+    np.testing.assert_allclose(full(state_of(after)[0, 0]) - full(0.5), 1e4 * 0.05 * 1e-3, rtol=1e-3)
 
 
 def moved(dev, x, dtype, v, t):

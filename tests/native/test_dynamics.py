@@ -222,14 +222,77 @@ def test_the_gradient_is_that_of_the_body():
     assert all(np.abs(np.asarray(y)).max() > 0 for y in fast[1:])
 
 
-@pytest.mark.parametrize("form", ["native", "standin", "body"])
-def test_what_is_not_a_number_stays_still(form):
-    dev, x, v, t = problem("VTEAM, Joglekar", (2, 20))
-    t = t + 1e-9
-    x, v = x.at[1, 3].set(jnp.nan), v.at[0, 4].set(jnp.nan)
+FORMS = ["body", "native", "standin"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["VTEAM, Joglekar", "DataDriven"])
+def test_what_is_not_a_number_is_seen(form, name):
+    # The comparisons of either rate hide a voltage that is none.
+    dev, x, v, t = problem(name, (2, 20))
+    t = (t + 1e-9).at[1, 7].set(0.0)
+    x, v, t = x.at[1, 3].set(jnp.nan), v.at[0, 4].set(jnp.nan).at[1, 7].set(jnp.nan), t.at[1, 5].set(jnp.nan)
     motion = run(form, move, dev, x, v, t)
-    assert motion.end[1, 3] == motion.end[0, 4] == flow.STILL
-    assert np.isfinite(motion.d).all()
+    lost = np.zeros(x.shape, bool)
+    lost[1, 3] = lost[0, 4] = lost[1, 5] = True
+    np.testing.assert_array_equal(np.isnan(motion.d), lost)
+    assert (np.asarray(motion.end)[lost] == flow.STILL).all()
+    assert motion.d[1, 7] == 0
+
+
+# Thresholds, and whether cells move at exactly these.
+THRESHOLDS = {
+    "LinearIonDrift": (LinearIonDrift(v_on=0.55, v_off=-0.55), (0.55, -0.55), True),
+    "VTEAM": (VTEAM(), (0.02, -0.2), False),
+    "Yakopcic": (Yakopcic(), (0.16, -0.15), False),
+    "YakopcicGeneral": (YakopcicGeneral(vp=0.4, vn=0.3), (0.4, -0.3), False),
+}
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_exactly_at_a_threshold(name):
+    dev, thresholds, moves = THRESHOLDS[name]
+    at = np.float32(thresholds)
+    v = np.stack([np.nextafter(at, np.float32(0)), at, np.nextafter(at, np.float32(9) * at)])
+    low, high = dev.bounds()
+    x = np.full_like(v, 0.5 * (low + high))
+    want = np.array([False, moves, True])[:, None] & (v != 0)
+    for form in FORMS:
+        d = np.asarray(run(form, move, dev, *(jnp.asarray(y) for y in (x, v, np.full_like(v, 0.1)))).d)
+        np.testing.assert_array_equal(d != 0, want, err_msg=form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_panels_grow_where_the_rate_is_constant(form):
+    # A break that leaves the rate as it is makes the first panel short. At some rates both rules agree to the last digit.
+    ap = np.float32(4000 * (1 + np.arange(64) / 7))[None]
+    dev, rate = Yakopcic(xp=0.9, xn=0.8, ap=jnp.asarray(ap)), ap * (np.exp(1) - np.exp(0.16))
+    x, v, t = np.full_like(ap, 0.2 - 1e-3), np.ones_like(ap), np.float32(0.6 / rate)
+    motion = run(form, move, dev, *(jnp.asarray(y) for y in (x, v, t)))
+    np.testing.assert_array_equal(motion.end, flow.MOVED)
+    np.testing.assert_allclose(motion.d, 0.6, rtol=2e-6)
+    assert np.asarray(motion.panels).max() <= 6
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_left_behind_a_break_or_a_bound(form):
+    # Behind xp the rate r falls: x - xp = r s - (r s)^2/2 (alpha_p + 1/(1 - xp)) in a short time s.
+    dev, v = Yakopcic(), 1.0
+    rate = 4000.0 * (np.exp(v) - np.exp(0.16))
+    x, xp = float(np.float32(0.11)), float(np.float32(0.3))
+    to = (xp - x) / rate
+    t = np.float32([[to * (1 + share) for share in (2e-5, 5e-5, 9e-5)]])
+    move_ = lambda dev, x, v, t: run(form, move, dev, *(jnp.broadcast_to(jnp.float32(y), t.shape) for y in (x, v, t)))
+    behind = rate * (t.astype(float) - to)
+    got = x + np.asarray(move_(dev, x, v, t).d, float) - xp
+    np.testing.assert_allclose(got, behind - 0.5 * behind**2 * (1 + 1 / 0.7), rtol=0, atol=2e-7)
+    assert (np.diff(got) > 3e-6).all()
+
+    dev, x = VTEAM(), 1e-9
+    t = np.float32([[(3e-9 - x) / (5e-4 * (1 / 0.02 - 1)) * (1 + share) for share in (2e-5, 5e-5, 9e-5)]])
+    motion = move_(dev, x, 1.0, t)
+    np.testing.assert_array_equal(motion.end, flow.BOUND)
+    np.testing.assert_allclose(motion.d, 2e-9, rtol=1e-6)
 
 
 def test_states_stay_in_their_bounds_for_any_time():

@@ -37,7 +37,7 @@ MOVED, BOUND, SETTLED, STILL = range(4)
 
 class Motion(NamedTuple):
     """Attributes:
-    d: change of the state.
+    d: change of the state; not a number where the rate, the voltage or the time is none.
     end: how it ended: MOVED, at a BOUND, SETTLED where the rate vanishes, or STILL, no motion at all.
     panels: int32, accepted steps.
     """
@@ -139,20 +139,21 @@ def walk(rate, x, t, low, high, breaks=()) -> Motion:
         good = onward & (tiny | _fine(five, two, speed, limit, resolution))
         late = left - five
         newton = h + late * last
-        # Close enough for Newton's last step, or a panel to its end.
-        arrived = good & (jnp.abs(late) <= close * left)
+        # Close enough for Newton's last step, if that keeps to where the rate is smooth; or a panel to its end.
+        arrived = good & (jnp.abs(late) <= close * left) & (jnp.abs(newton) <= jnp.abs(ahead(d)))
         passed = good & ~arrived & (late > 0)
         at_bound = passed & (jnp.abs(h) >= jnp.abs(room - d))
         overshot = good & ~arrived & (late < 0)
         stuck = ~good & tiny
         open_ = end < 0
-        moved = jnp.where(arrived, toward(newton, d), h)
+        moved = jnp.where(arrived, newton, h)
         d_next = jnp.where(open_ & (arrived | passed), d + moved, d)
         d_next = jnp.where(open_ & at_bound, room, d_next)
         left = jnp.where(open_ & passed, late, left)
         miss = jnp.abs(two - five) / jnp.where(five > 0, five, 1.0)
-        wider = jnp.clip(0.9 * (limit / jnp.where(miss > 0, miss, limit)) ** 0.25, 0.5, 8.0) * jnp.abs(h)
-        wider = jnp.minimum(jnp.abs(last * left), wider) * jnp.sign(h)
+        growth = jnp.clip(0.9 * (limit / jnp.where(miss > 0, miss, 1.0)) ** 0.25, 0.5, 8.0)
+        growth = jnp.where(miss > 0, growth, 8.0)
+        wider = jnp.minimum(jnp.abs(last * left), growth * jnp.abs(h)) * jnp.sign(h)
         inside = jnp.clip(newton / jnp.where(h == 0, 1.0, h), 0.05, 0.98) * h
         h = jnp.where(passed, toward(wider, d_next), jnp.where(overshot, inside, _shrunk(h, five, two, onward, limit)))
         end = jnp.where(open_ & arrived, MOVED, end)
@@ -165,7 +166,8 @@ def walk(rate, x, t, low, high, breaks=()) -> Motion:
     h = toward(first * t, zero)
     start = zero, jnp.broadcast_to(t, x.shape).astype(x.dtype), h, end, jnp.zeros(x.shape, jnp.int32), jnp.int32(0)
     d, _, _, end, panels, _ = lax.while_loop(unfinished, step, start)
-    return Motion(d, jnp.where(end < 0, SETTLED, end), panels)
+    lost = (t != 0) & (jnp.isnan(first) | jnp.isnan(x) | jnp.isnan(t))
+    return Motion(jnp.where(lost, jnp.nan, d), jnp.where(end < 0, SETTLED, end), panels)
 
 
 # How the time of a motion changes with what its rate depends on, its ends held:
@@ -256,6 +258,8 @@ def displacement(dev: Any, x, v, t) -> Motion:
 def _evolve(x, v, t, *operands, device, _rebuild):
     """:func:`walk` of a device given by its numbers."""
     dev = _rebuild(operands)
+    # Comparisons in a rate can hide that its voltage is not a number.
+    t = jnp.where((t != 0) & jnp.isnan(v), v, t)
     return tuple(walk(lambda x: dev.rate_of(x, v), x, t, *dev.limits(v), dev.breaks()))
 
 
@@ -308,4 +312,5 @@ def _displacement_jvp(primals, tangents):
         ),
     )
     none: Any = lambda n: np.zeros(n.shape, jax.dtypes.float0)
-    return motion, Motion(new - dx, none(motion.end), none(motion.panels))
+    known = jnp.where(jnp.isnan(d), jnp.nan, 1.0)
+    return motion, Motion(known.astype(x.dtype) * (new - dx), none(motion.end), none(motion.panels))

@@ -31,6 +31,12 @@ struct Smooth {
   XBAR_FN float break_at(int) const { return 0.0f; }
 };
 
+// The time of a motion, not a number where the voltage is none: comparisons in a rate can hide that.
+template <class F>
+XBAR_FN F time_at(F v, F t) {
+  return select(at_most(v, v) | at_most(absolute(t), F{}), t, v);
+}
+
 // The motion of the cells of one register, or of one cell. Everything is taken along `way`, the sign of the rate.
 template <class F, class Device>
 struct Motion {
@@ -40,12 +46,11 @@ struct Motion {
   F x, way, room;  // where it begins; +1 or -1; distance to the bound
   F least, most;   // between which its nodes lie
   F left, h;       // time, width of the next panel
-  F d;             // distance covered
+  F d;             // distance covered; not a number where the state, its rate or the time is none
   Int trials, panels, end;
 
   // Open where there is any motion, still elsewhere.
-  XBAR_FN Motion(const Device& cell, const Codes& codes, F x_, F t)
-      : device(cell), x(x_), left(t), d{}, trials{}, panels{} {
+  XBAR_FN Motion(const Device& cell, const Codes& codes, F x_, F t) : device(cell), x(x_), left(t), trials{}, panels{} {
     const F zero{};
     F first;
     device.template rates<1>(codes, &x, &first);
@@ -57,6 +62,8 @@ struct Motion {
     end = select(below(zero, first * room) & below(zero, t), Int{} + kOpen, Int{} + kStill);
     way = select(rises, F{} + 1.0f, F{} - 1.0f);
     room = room * way;
+    const auto number = at_most(first, first) & at_most(x, x) & at_most(t, t);
+    d = select(number | at_most(absolute(t), zero), zero, first + x + t);
     h = minimum(absolute(first) * t, ahead(zero));
   }
   Motion() = default;
@@ -104,18 +111,19 @@ struct Motion {
     const auto good = onward & (tiny | at_most(off, kPanelLimit * five) | at_most(off * speed, 2.0f * digit));
     const F late = left - five;
     const F newton = h + late * last;
-    const auto close = at_most(absolute(late), kClose * left);
+    const F stop = ahead(d);
+    const auto close = at_most(absolute(late), kClose * left) & at_most(newton, stop);
     const auto arrived = good & close;
     const auto passed = good & opposite(close) & below(zero, late);
     const auto at_bound = passed & at_most(absolute(room - d), h);
     const auto overshot = good & opposite(close) & below(late, zero);
     const auto stuck = opposite(good) & tiny;
 
-    const F moved = select(arrived, minimum(newton, ahead(d)), h);
+    const F moved = select(arrived, newton, h);
     d = select(at_bound, room, select(arrived | passed, d + moved, d));
     left = select(passed, late, left);
     const F ratio = kPanelLimit * five * reciprocal(maximum(off, F{} + 1e-30f));
-    const F factor = 0.9f * fourth_root(select(below(zero, off), ratio, F{} + 1.0f));
+    const F factor = 0.9f * fourth_root(select(below(zero, off), ratio, F{} + 1e6f));
     const F wider = minimum(minimum(last * left, clip(factor, F{} + 0.5f, F{} + 8.0f) * h), ahead(d));
     const F inside = clip(newton, 0.05f * h, 0.98f * h);
     const F shrunk = select(onward, clip(factor, F{} + 0.1f, F{} + 0.5f), F{} + 0.25f) * h;

@@ -18,7 +18,7 @@ struct linear_ion_drift : Smooth {
   linear_ion_drift() = default;
   template <class P>
   XBAR_FN linear_ion_drift(F v, const P& q, const Codes&) : r_on(q(kROn)), r_off(q(kROff)), p(q(kP)), j(q(kJ)) {
-    const auto moves = (v > q(kVOn)) | (v < q(kVOff));
+    const auto moves = (v >= q(kVOn)) | (v <= q(kVOff));
     const F d = q(kD);
     k = select(moves, q(kMu) / d * r_on / d * v, F{});
     down = select(k < 0.0f, F{} + 1.0f, F{});
