@@ -30,6 +30,7 @@ class Solution:
       i_left, i_right: [rows] A, into the word lines at the left, out of them at the right.
       i_top, i_bottom: [cols] A, into the bit lines at the top, out of them at the bottom.
       v_word, v_bit: [rows, cols] V, node voltages on either side of each cell.
+      v_cell: [rows, cols] V, their difference.
       i_cell: [rows, cols] A, from word line to bit line.
       power: W, dissipated in cells and wires together (what the terminals supply).
       converged: False where the solve fell short of ``tol`` (and of rounding, see :func:`solve`) or an argument was
@@ -44,16 +45,12 @@ class Solution:
     i_bottom: Float[Array, " cols"]
     v_word: Float[Array, "rows cols"]
     v_bit: Float[Array, "rows cols"]
+    v_cell: Float[Array, "rows cols"]
     i_cell: Float[Array, "rows cols"]
     power: Float[Array, ""]
     converged: Bool[Array, ""]
     residual: Float[Array, ""]
     steps: Int[Array, ""]
-
-    @property
-    def v_cell(self) -> Float[Array, "rows cols"]:
-        """Voltage over each cell, ``v_word - v_bit``, V."""
-        return self.v_word - self.v_bit
 
     @property
     def i_word(self) -> Float[Array, "rows cols+1"]:
@@ -254,6 +251,7 @@ def _read_off(network: Network, i, shifts, v: Terminals, converged, residual, st
         i_bottom=i_bottom,
         v_word=(source_voltage(network.word, *word_ends) - drops(network.word, i.T) - shifts[0][None, :]).T,
         v_bit=source_voltage(network.bit, *bit_ends) + drops(network.bit, i) + shifts[1][None, :],
+        v_cell=cell_emf(network, *v) - network.drop(i) - shifts[0][:, None] - shifts[1][None, :],
         i_cell=i,
         power=(left * i_left).sum() - (right * i_right).sum() + (top * i_top).sum() - (bottom * i_bottom).sum(),
         converged=converged,

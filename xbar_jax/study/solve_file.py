@@ -366,7 +366,7 @@ def _make(out: Path) -> None:
 
 def _write(out: Path, g, drives, reports: list[Report], table: Table) -> None:
     stack = lambda xs: np.stack([np.asarray(x) for x in xs]) if len(reports) > 1 else np.asarray(xs[0])
-    fields = (*Solution.__dataclass_fields__, "v_cell", "i_word", "i_bit")
+    fields = (*Solution.__dataclass_fields__, "i_word", "i_bit")
     arrays = {name: stack([getattr(r.sol, name) for r in reports]) for name in fields}
     given = {side: v if len(v) > 1 else v[0] for side, v in drives.items() if v is not None}
     np.savez_compressed(out / "solution.npz", **{"g": g, **given, **arrays})
