@@ -114,7 +114,7 @@ def test_vmap_is_a_loop_over_arrays():
     many = jax.vmap(lambda g: write_verify(VTEAM, state, g))(g)
     for k in range(3):
         one = write_verify(VTEAM, state, g[k])
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[k], b, rtol=1e-6, atol=1e-30), many, one)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[k], b, rtol=2e-4, atol=1e-30), many, one)
 
 
 def test_derivative_of_what_was_programmed(x64):

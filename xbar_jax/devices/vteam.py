@@ -75,7 +75,7 @@ class VTEAM(DynamicDevice):
 
     def rate_of(self, x, v):
         def side(k, threshold, a):
-            over = v / threshold - 1
+            over = (v - threshold) / threshold
             beyond = over > 0
             return jnp.where(beyond, k * jnp.where(beyond, over, 1.0) ** a, 0.0)
 
