@@ -27,7 +27,7 @@ from xbar_jax.devices.flow import displacement
 from xbar_jax.devices.jart import JARTv1b
 from xbar_jax.devices.linear_ion_drift import LinearIonDrift
 from xbar_jax.devices.stanford_pku import StanfordPKU
-from xbar_jax.devices.tabulated import tabulate
+from xbar_jax.devices.tables import tabulate
 from xbar_jax.devices.vteam import VTEAM
 from xbar_jax.devices.yakopcic import Yakopcic
 from xbar_jax.devices.yakopcic_general import YakopcicGeneral

@@ -10,6 +10,7 @@ from oracle import array
 
 import xbar_jax as xb
 from xbar_jax import plot
+from xbar_jax.plot.parts import colours
 
 
 @pytest.fixture(autouse=True)
@@ -60,4 +61,4 @@ def test_maps_show_voltages_currents_and_power(x64):
     [([1.0, 3.0], (0.0, 3.0)), ([-3.0, -1.0], (-3.0, 0.0)), ([-1.0, 3.0], (-3.0, 3.0)), ([0.0, 0.0], (-0.5, 0.5))],
 )
 def test_scales_of_currents_hold_zero(values, limits):
-    assert plot._colours(np.array(values), "viridis", "coolwarm", True)[1:] == limits
+    assert colours(np.array(values), "viridis", "coolwarm", True)[1:] == limits

@@ -17,7 +17,7 @@ from xbar_jax.devices.data_driven import DataDriven
 from xbar_jax.devices.data_driven_2021 import DataDriven2021
 from xbar_jax.devices.linear_ion_drift import LinearIonDrift
 from xbar_jax.devices.stanford_pku import StanfordPKU
-from xbar_jax.devices.tabulated import tabulate
+from xbar_jax.devices.tables import tabulate
 from xbar_jax.devices.vteam import VTEAM
 from xbar_jax.devices.yakopcic import Yakopcic
 from xbar_jax.devices.yakopcic_general import YakopcicGeneral

@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 
 from xbar_jax.devices.jart import JARTState, JARTv1b
 from xbar_jax.devices.spread import Spread
-from xbar_jax.devices.tabulated import tabulate
+from xbar_jax.devices.tables import tabulate
 from xbar_jax.devices.vteam import VTEAM
 
 JART = JARTv1b()

@@ -1,11 +1,12 @@
 """A cell as a physical object. Knows no array."""
 
+from xbar_jax.devices.ageing import Ageing, Drift
 from xbar_jax.devices.constant_step import ConstantStep
 from xbar_jax.devices.data_driven import DataDriven
 from xbar_jax.devices.data_driven_2021 import DataDriven2021
 from xbar_jax.devices.dynamic import DynamicDevice, DynamicState
 from xbar_jax.devices.exp_step import ExpStep
-from xbar_jax.devices.faults import Ageing, Drift, Faulty, FaultyState, Stuck
+from xbar_jax.devices.faults import Faulty, FaultyState, Stuck
 from xbar_jax.devices.fitting import Fit, fit
 from xbar_jax.devices.gaussian import Gaussian, GaussianState
 from xbar_jax.devices.jart import JARTState, JARTv1b
@@ -24,7 +25,8 @@ from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
 from xbar_jax.devices.spread import Spread
 from xbar_jax.devices.stanford_pku import StanfordPKU
 from xbar_jax.devices.step import StepDevice, StepState
-from xbar_jax.devices.tabulated import Tabulated, tabulate
+from xbar_jax.devices.tables import tabulate
+from xbar_jax.devices.tabulated import Tabulated
 from xbar_jax.devices.update import pulsed_update
 from xbar_jax.devices.vteam import VTEAM
 from xbar_jax.devices.waveforms import Applied, IVSweep, Waveform, apply, concatenate, ispp, iv_sweep, pulses, ramp

@@ -1,4 +1,4 @@
-"""What the numbers of a pulsed device must be."""
+"""What the numbers of a device must be."""
 
 from __future__ import annotations
 
@@ -38,3 +38,18 @@ def check_parameters(dev: Any, shape: tuple[int, int]) -> None:
             raise ValueError(f"{where} in [0, 1], got {value}")
     if not is_traced(dev.w_min, dev.w_max) and (np.asarray(dev.w_min) > np.asarray(dev.w_max)).any():
         raise ValueError(f"{type(dev).__name__}: w_min must be <= w_max, got {dev.w_min} and {dev.w_max}")
+
+
+def check_number(
+    owner: str, name: str, x: Any, shape: Any, *, low: float, high: float = np.inf, strict: bool = False
+) -> None:
+    """Raises, in the name of its owner, for a number of the wrong shape or out of [low, high] ((low, high] if strict)."""
+    if np.shape(x) not in ((), tuple(shape)):
+        raise ValueError(f"{owner}: {name} must be a number or of shape {tuple(shape)}, got {np.shape(x)}")
+    if is_traced(x):
+        return
+    y = np.asarray(x, float)
+    bad = ~((y > low if strict else y >= low) & (y <= high))
+    if bad.any():
+        upper = "" if np.isinf(high) else f" and <= {high:g}"
+        raise ValueError(f"{owner}: {name} must be {'>' if strict else '>='} {low:g}{upper}, got {y[bad].flat[0]:g}")

@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from xbar_jax import random
-from xbar_jax.tree import dataclass, is_traced, leaf, static
+from xbar_jax.devices.ageing import Ageing, Drift
+from xbar_jax.devices.check import check_number
+from xbar_jax.tree import dataclass, is_traced, leaf
 from xbar_jax.typing import Array, Cellwise, Float, Int, Key, Scalar
 
 # Kinds of a stuck cell.
@@ -71,95 +73,12 @@ class Stuck:
     def check(self, shape: tuple[int, int]) -> None:
         """Raises for a number that has no meaning."""
         for name in ("on", "off", "open", "value", "g"):
-            _check("Stuck", name, getattr(self, name), shape, low=0.0, high=1.0 if name != "g" else np.inf)
+            check_number("Stuck", name, getattr(self, name), shape, low=0.0, high=1.0 if name != "g" else np.inf)
         if not is_traced(*self._shares()):
             drawn = [np.asarray(p, float) for p in self._shares() if not _is_mask(p)]
             total = np.max(sum(drawn, np.zeros(())))
             if total > 1 + 1e-6:
                 raise ValueError(f"Stuck: on + off + open + value must be at most 1, got {total:g}")
-
-
-@dataclass(kw_only=True)
-class Drift:
-    """Conductance that falls with time: G = G0 (t/t0)^-nu, from t0 after the cell was written.
-
-    Args:
-      nu: exponent.
-      t0: s, of the conductance that was written.
-      nu_std: standard deviation of nu from cell to cell; None: all cells are alike.
-    """
-
-    nu: Cellwise = leaf(0.05)
-    t0: Cellwise = leaf(1.0)
-    nu_std: Cellwise | None = leaf(None)
-
-
-@dataclass(kw_only=True)
-class Ageing:
-    """How a resistance fails beyond a threshold: of time (retention, s) or of switching (endurance, cycles).
-
-        x_th = p0 exp(p1 cell/nm + p2 Tc),    Tc = min(298 K/T, 1).
-
-    Beyond it a cell is suddenly at ``r_stable``, or, with ``mode="gradual"``,
-
-        log10 R = log10 R0 + p3 (p1 cell/nm + p2 Tc) (log10 x - log10 x_th).
-
-    Low and high resistances have parameters of their own; a cell belongs to the end that is nearer on a logarithmic scale.
-
-    Args:
-      on, off: (p0, p1, p2, p3) of low and of high resistance, one of them at least; p0 in s or cycles.
-      r_stable_on, r_stable_off: ohm, where a cell ends suddenly.
-      cell: m, the size of a cell.
-      temperature: K.
-      mode: static; "sudden" or "gradual".
-
-    Reference: C. Lammie et al., Semicond. Sci. Technol. 2021.
-    """
-
-    on: Any = leaf((jnp.inf, 0.0, 0.0, 0.0))
-    off: Any = leaf((jnp.inf, 0.0, 0.0, 0.0))
-    r_stable_on: Cellwise = leaf(1e3)
-    r_stable_off: Cellwise = leaf(1e5)
-    cell: Cellwise = leaf(1e-8)
-    temperature: Cellwise = leaf(298.0)
-    mode: str = static("sudden")
-
-    def threshold(self, p: Any) -> Any:
-        """x_th of the parameters (p0, p1, p2, p3)."""
-        return p[0] * jnp.exp(self._exponent(p))
-
-    def _exponent(self, p):
-        return p[1] * (self.cell * 1e9) + p[2] * jnp.minimum(298.0 / self.temperature, 1.0)
-
-    def aged(self, g: Array, x: Array, near_on: Array) -> Array:
-        """Conductance, S, of cells of ``g`` siemens after ``x`` seconds or cycles."""
-        this = jax.tree.map(lambda y: jnp.asarray(y, g.dtype), self)
-
-        def side(p, r_stable):
-            limit = this.threshold(p)
-            beyond = x > limit
-            if self.mode == "sudden":
-                return jnp.where(beyond, 1 / r_stable, g)
-            # x and its limit may be 0 or infinite where nothing happens.
-            ratio = jnp.where(beyond, x, 1.0) / jnp.where(beyond, limit, 1.0)
-            slope = jnp.where(beyond, p[3] * this._exponent(p), 0.0)
-            return jnp.where(beyond, g * ratio**-slope, g)
-
-        return jnp.where(near_on, side(this.on, this.r_stable_on), side(this.off, this.r_stable_off))
-
-    def check(self, name: str, shape: tuple[int, int]) -> None:
-        """Raises for a number that has no meaning."""
-        if self.mode not in ("sudden", "gradual"):
-            raise ValueError(f"{name}: mode must be 'sudden' or 'gradual', got {self.mode!r}")
-        for side in ("on", "off"):
-            if len(getattr(self, side)) != 4:
-                raise ValueError(f"{name}: {side} must be (p0, p1, p2, p3), got {getattr(self, side)}")
-        if not is_traced(self.on[0], self.off[0]) and np.isinf(self.on[0]).all() and np.isinf(self.off[0]).all():
-            raise ValueError(f"{name}: on or off must have a finite p0, else nothing ages")
-        for field in ("r_stable_on", "r_stable_off", "cell", "temperature"):
-            _check(name, field, getattr(self, field), shape, low=0.0, strict=True)
-        for field, p0 in (("on", self.on[0]), ("off", self.off[0])):
-            _check(name, f"{field}[0]", p0, shape, low=0.0, strict=True)
 
 
 @dataclass(kw_only=True)
@@ -318,13 +237,13 @@ class Faulty:
         if self.drift is not None:
             for name in ("nu", "nu_std"):
                 if getattr(self.drift, name) is not None:
-                    _check("Drift", name, getattr(self.drift, name), shape, low=0.0)
-            _check("Drift", "t0", self.drift.t0, shape, low=0.0, strict=True)
+                    check_number("Drift", name, getattr(self.drift, name), shape, low=0.0)
+            check_number("Drift", "t0", self.drift.t0, shape, low=0.0, strict=True)
         for name in ("retention", "endurance"):
             if getattr(self, name) is not None:
                 getattr(self, name).check(name, shape)
-        _check("Faulty", "t_read", self.t_read, shape, low=0.0)
-        _check("Faulty", "refresh", self.refresh, shape, low=0.0, strict=True)
+        check_number("Faulty", "t_read", self.t_read, shape, low=0.0)
+        check_number("Faulty", "refresh", self.refresh, shape, low=0.0, strict=True)
 
     def set_conductance(self, state: FaultyState, g: Float[Array, "rows cols"]) -> FaultyState:
         """Writes the device; what is read may differ, by the faults. Counts as one way of switching."""
@@ -476,17 +395,3 @@ def check_levels(levels: Any) -> None:
 
 def _is_mask(p: Any) -> bool:
     return isinstance(p, bool) or (hasattr(p, "dtype") and jnp.issubdtype(p.dtype, jnp.bool_))
-
-
-def _check(
-    owner: str, name: str, x: Any, shape: Any, *, low: float, high: float = np.inf, strict: bool = False
-) -> None:
-    if np.shape(x) not in ((), tuple(shape)):
-        raise ValueError(f"{owner}: {name} must be a number or of shape {tuple(shape)}, got {np.shape(x)}")
-    if is_traced(x):
-        return
-    y = np.asarray(x, float)
-    bad = ~((y > low if strict else y >= low) & (y <= high))
-    if bad.any():
-        upper = "" if np.isinf(high) else f" and <= {high:g}"
-        raise ValueError(f"{owner}: {name} must be {'>' if strict else '>='} {low:g}{upper}, got {y[bad].flat[0]:g}")
