@@ -26,7 +26,8 @@ def programmed(
     rows, cols = target.shape
     scale, prefix = si_prefix(target)
     both = np.stack([target, reached]) / scale
-    limits = (float(both.min()), float(both.max())) if np.ptp(both) > 0 else (0.0, 2 * float(both.max()) or 1.0)
+    least, most = float(np.min(both)), float(np.max(both))
+    limits = (least, most) if most > least else (0.0, 2 * most or 1.0)
     shown = (
         (target / scale, f"target, {prefix}S", "viridis", *limits),
         (reached / scale, f"reached, {prefix}S", "viridis", *limits),
