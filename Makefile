@@ -12,10 +12,10 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest $(TESTS)
 
 bench: $(VENV)/.bench
-	missed=0; for name in solve update overhead dynamics program; do $(BIN)/python benchmarks/$$name.py || missed=1; done; exit $$missed
+	missed=0; for name in solve update overhead dynamics program inference; do $(BIN)/python benchmarks/$$name.py || missed=1; done; exit $$missed
 
 # The kernels against stored values, without Python: for each instruction set of this processor, and for a 64-bit ARM
 # board under emulation (apt-get install g++-aarch64-linux-gnu qemu-user).

@@ -47,6 +47,20 @@ def test_readme_examples_run(capsys):
     assert (names["state"].log_n > -1.0).all()
 
 
+@pytest.mark.parametrize("page", ["programmed_devices", "mapping", "export", "converters"])
+def test_the_pages_on_inference_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.S)
+    assert blocks
+    for text in blocks:
+        exec(compile(text, f"{page}.md", "exec"), names)
+    if page == "programmed_devices":
+        assert (names["hour"] < names["state"].g).mean() > 0.99 and names["y"].shape == (4,)
+    if page == "export":
+        assert (tmp_path / "chip" / "export.json").is_file()
+
+
 def test_the_page_on_dynamic_devices_runs():
     """docs/dynamic_devices.md, one program after another."""
     use, write, waves, faults, fitting = re.findall(
@@ -68,6 +82,7 @@ def test_docstring_examples(name):
     assert found.failed == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not library.enabled(), reason="XBAR_NATIVE=0 turns off what is tested here")
 def test_the_worked_device_builds_and_agrees(tmp_path):
     """docs/devices.md as a reader would follow it: both files, the library built, the comparison run."""

@@ -21,7 +21,7 @@ from xbar_jax.circuits import (
     transient,
 )
 from xbar_jax.devices import pulsed_update
-from xbar_jax.hardware import ADC, DAC, Hardware, Tile, mapping, program
+from xbar_jax.hardware import ADC, DAC, Hardware, Tile, export, mapping, program
 from xbar_jax.study import sweep, sweep_axes
 from xbar_jax.tree import canonical
 
@@ -41,6 +41,7 @@ __all__ = [
     "cells",
     "devices",
     "effective_conductance",
+    "export",
     "hardware",
     "ir_drop",
     "losses",

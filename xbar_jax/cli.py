@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from xbar_jax.study import fit_file, program_array, solve_file
+from xbar_jax.study import drift, export_files, fit_file, program_array, solve_file
 from xbar_jax.study.digits import Settings
 
 
@@ -105,11 +105,69 @@ class Fit:
 
 
 @dataclass
+class Drift:
+    """Accuracy of a network on phase-change memory from half a minute to a year after programming: table and picture.
+
+    Examples: ``xbar-jax drift``; ``xbar-jax drift --data mnist --folder mnist --out runs/mnist``.
+    """
+
+    out: Path = Path("runs/drift")
+    """Folder for report.md, results.json and drift.png."""
+    resume: bool = False
+    """Keep the trainings that the folder already holds for the same settings; --seeds may be larger."""
+    settings: tyro.conf.OmitArgPrefixes[drift.Settings] = field(default_factory=drift.Settings)
+
+    def run(self) -> int:
+        try:
+            drift.run_drift(self.settings, self.out, resume=self.resume)
+        except KeyboardInterrupt:
+            where = self.out / "results.json"
+            print(f"\ninterrupted; finished trainings are in {where}, --resume goes on", file=sys.stderr)
+            return 130
+        return 0
+
+
+@dataclass
+class Export:
+    """Put weights on arrays and export them: targets, scales, codes, golden vectors, checksums.
+
+    Examples: ``xbar-jax export weights.npz --out chip --dac-bits 8 --adc-bits 9``;
+    ``xbar-jax export w.csv --out chip --device PCM --rows 128 --cols 128 --csv``.
+    """
+
+    file: tyro.conf.Positional[Path]
+    """Weights [inputs, outputs]: .npz (every matrix is a layer, NAME_bias its bias), .npy or .csv (a line an input)."""
+    out: Path
+    """Folder for export.json and arrays.npz."""
+
+    settings: tyro.conf.OmitArgPrefixes[export_files.Settings] = field(default_factory=export_files.Settings)
+
+    def run(self) -> int:
+        return 0 if export_files.run_export(self.file, self.settings, self.out) else 1
+
+
+@dataclass
+class Verify:
+    """Verify an export from its files alone: checksums, golden vectors, the digital layer, a load. Exit status 0 or 1."""
+
+    folder: tyro.conf.Positional[Path]
+    """What ``xbar-jax export`` or xb.export.save wrote."""
+
+    def run(self) -> int:
+        return 0 if export_files.run_verify(self.folder) else 1
+
+
+BENCHMARKS = ("solve", "update", "overhead", "dynamics", "program", "inference")
+
+
+@dataclass
 class Bench:
     """Run the benchmarks of the source checkout: solves against peers, the pulsed update, calls against plain XLA,
-    dynamic devices, programming."""
+    dynamic devices, programming, inference."""
 
-    which: tyro.conf.Positional[Literal["solve", "update", "overhead", "dynamics", "program", "all"]] = "all"
+    which: tyro.conf.Positional[Literal["solve", "update", "overhead", "dynamics", "program", "inference", "all"]] = (
+        "all"
+    )
     """Which benchmark."""
     quick: bool = False
     """Small sizes only."""
@@ -120,7 +178,7 @@ class Bench:
         scripts = _benchmarks()
         self.out.mkdir(parents=True, exist_ok=True)
         status = 0
-        for name in ("solve", "update", "overhead", "dynamics", "program") if self.which == "all" else (self.which,):
+        for name in BENCHMARKS if self.which == "all" else (self.which,):
             command = [sys.executable, str(scripts / f"{name}.py"), "--out", str(self.out / f"{name}.json")]
             print(f"{name}: {scripts / name}.py", flush=True)
             status = max(status, subprocess.run(command + ["--quick"] * self.quick).returncode)
@@ -171,6 +229,9 @@ Command = (
     | Annotated[Solve, tyro.conf.subcommand("solve")]
     | Annotated[Program, tyro.conf.subcommand("program")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Drift, tyro.conf.subcommand("drift")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )

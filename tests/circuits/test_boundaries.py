@@ -110,6 +110,7 @@ LEADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LEADS)
 def test_gradient_of_the_effective_conductance(name, x64):
     """The compiled gradient in g, with the rest of the derivative beside it, is that of the JAX form."""
@@ -255,6 +256,7 @@ def test_a_start_saves_iterations_and_changes_nothing(x64):
         xb.solve(g[:3], wires, left=v[:3], start=cold)
 
 
+@pytest.mark.long
 def test_every_way_to_batch(x64):
     """Shared or not: cells, wires, drives, in one call and nested."""
     g, v = array(6, 5, seed=7)

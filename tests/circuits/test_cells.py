@@ -110,6 +110,7 @@ def test_transistor_is_symmetric_in_source_and_drain(x64):
     np.testing.assert_allclose(at(0.3, 0.1), ekv(0.3, 0.1, 1.5), rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["selector", "transistor"])
 def test_derivatives_of_the_eliminated_node(kind, x64):
     v = jnp.array([[-0.7, 0.3], [0.9, 1.6]])

@@ -260,6 +260,7 @@ def test_any_device_is_a_cell(x64):
     np.testing.assert_allclose(slope, central, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sinh", "transistor"])
 def test_second_derivatives(kind, x64):
     """In cells, wires, terminals, drives and gates: forward over reverse and reverse over forward, both against

@@ -125,6 +125,7 @@ def test_losses_default_leads_are_one_segment_and_may_differ(x64):
     assert not xb.losses(sol, None).word.any()
 
 
+@pytest.mark.long
 def test_losses_differentiate_also_where_a_resistance_is_infinite(x64):
     g, v = array(4, 3)
 
@@ -163,6 +164,7 @@ def test_ir_drop_is_worst_far_from_driver_and_sense_node(x64):
         np.testing.assert_allclose(lost.relative, 1 - np.asarray(sol.v_cell) / 0.5, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_ir_drop_counts_what_an_unselected_row_sees(x64):
     v = np.array([1.0, 0.0])
     sol = xb.solve(np.full((2, 2), 1e-2), xb.Wires(r_word=10.0, r_bit=10.0), left=v)

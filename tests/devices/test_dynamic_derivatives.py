@@ -44,6 +44,7 @@ def outcome(dev, args):
     return after.x + after.x_lo
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DEVICES)
 def test_every_derivative_is_that_of_finite_differences(name, x64):
     dev, x, v, t = points(DEVICES[name])

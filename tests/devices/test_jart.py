@@ -218,6 +218,7 @@ def test_set_and_read(dtype):
     np.testing.assert_allclose([low, high], exact, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_gradients_of_a_pulse(x64):
     """To v, t, ln N and every number, against central differences."""
     t = np.array([[1e-4, 1e-4, 1e-6, 1e-3], [1e-3, 1e-5, 1e-6, 1e-4]])

@@ -8,6 +8,7 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from forms import run
 
 import xbar_jax as xb
@@ -58,6 +59,7 @@ def test_weights_move_in_both_forms_and_survive_a_file(tmp_path):
     assert (np.asarray(then.cell.log_n) == np.asarray(now.cell.log_n)).all()
 
 
+@pytest.mark.long
 def test_a_digits_network_trains_on_it():
     """Softmax regression whose weights are 650 JART cells and only ever change by pulses; one epoch."""
     x, y = digits()

@@ -217,6 +217,7 @@ def test_bad_input(call, message):
         call()
 
 
+@pytest.mark.long
 def test_ten_chips_by_twelve_settings_in_one_compiled_call():
     count = []
 

@@ -72,6 +72,7 @@ def test_every_device_in_three_forms(name):
     same(host, fast, tolerance=0.0)  # the same arithmetic in the same order
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mean_count", "deterministic"])
 @pytest.mark.parametrize("name", ["SoftBounds", "OneSided"])
 def test_counted_variants_in_three_forms(name, kind):
@@ -126,6 +127,7 @@ ALL_BUT_ONE = [tuple(None if i == k else 0 for i in range(6)) for k in range(6)]
 CHOICES = [*ONE, *ALL_BUT_ONE, (0,) * 6, (0, None, 0, None, 0, None), (None, 0, None, 0, None, 0)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["native", "standin"])
 def test_every_choice_of_in_axes(form):
     xs = operands()
@@ -270,6 +272,7 @@ def test_donation_works_in_place_and_without_it_the_callers_array_is_safe(form):
     assert got[0].unsafe_buffer_pointer() == at
 
 
+@pytest.mark.long
 def test_second_derivatives_in_both_modes():
     # No noise and a smooth step: the pathwise derivative of the pulses that fell, against finite differences.
     dev = D.PowStep(dw_min=0.05, dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, gamma_up=1.7, gamma_down=1.3)

@@ -153,6 +153,7 @@ CHOICES = [NETWORK, RIGHT, (0,) * 15, *DIGITS]
 NESTED = [(NETWORK, RIGHT), (DIGITS[0], DIGITS[3])]
 
 
+@pytest.mark.long
 def test_every_choice_of_in_axes(x64):
     # Arrays one by one are the oracle, and the CPU form.
     x = network("floating", (4, 6), "float64", each=True)

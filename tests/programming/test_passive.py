@@ -188,6 +188,7 @@ def test_stuck_cells_and_targets_out_of_reach_leave_the_rest():
     assert (out.energy == same.energy).all() and (out.energy != other.energy).any()
 
 
+@pytest.mark.long
 def test_jart_cells_switch_on():
     """Currents that are not ohmic, a motion that runs away: all reach their targets within what the wires leave open."""
     dev = xb.devices.JARTv1b()

@@ -2,7 +2,7 @@
 
 from xbar_jax.circuits import cells, spice
 from xbar_jax.circuits.effective import effective_conductance
-from xbar_jax.circuits.read import read
+from xbar_jax.circuits.read import prefers_effective, read
 from xbar_jax.circuits.readout import IRDrop, Losses, ir_drop, losses, sneak_share
 from xbar_jax.circuits.solve import Solution, solve
 from xbar_jax.circuits.transient import Transient, settling_time, transient
@@ -18,6 +18,7 @@ __all__ = [
     "effective_conductance",
     "ir_drop",
     "losses",
+    "prefers_effective",
     "read",
     "settling_time",
     "sneak_share",

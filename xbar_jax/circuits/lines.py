@@ -15,6 +15,9 @@ so that zero resistance is an ordinary value, in the result and in every derivat
 
 from __future__ import annotations
 
+import functools
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -141,6 +144,7 @@ def _sweep(x: Float[Array, "n count"], *, reverse: int) -> tuple[Float[Array, "n
     return (lax.scan(step, jnp.zeros_like(x, shape=x.shape[1:]), x, reverse=bool(reverse))[1],)
 
 
+@functools.partial(jax.jit, static_argnames=("reverse",))
 def running_sum(x: Float[Array, "n count"], *, reverse: bool = False) -> Float[Array, "n count"]:
     """Inclusive running sums along the first axis.
 

@@ -11,6 +11,9 @@ for ideal terminals, in single precision too, because the unknown is what the wi
 
 from __future__ import annotations
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -40,6 +43,7 @@ class Network:
     word: Lines
     bit: Lines
 
+    @jax.jit
     def drop(self, i: Float[Array, "rows cols"]) -> Float[Array, "rows cols"]:
         """``(W_w + W_b) i``: what the wires take from every cell, V."""
         fixed = lax.stop_gradient((self.word, self.bit))
@@ -105,6 +109,7 @@ def cell_currents(
     return i, status
 
 
+@functools.partial(jax.jit, static_argnames=("method",))
 def line_currents(
     network: Network,
     c: Float[Array, "rows cols"],

@@ -41,7 +41,7 @@ def read(g: ArrayLike, v: ArrayLike, wires: Wires | None = None) -> Float[Array,
     vectors = int(np.prod(v.shape[:-1]))
     if vectors == 0:
         return jnp.zeros((*v.shape[:-1], g.shape[1]), g.dtype)
-    if wires is None or 2 * vectors >= min(g.shape):
+    if prefers_effective(g.shape, vectors, wires):
         return v @ effective_conductance(g, wires)
 
     def one(v):
@@ -50,3 +50,8 @@ def read(g: ArrayLike, v: ArrayLike, wires: Wires | None = None) -> Float[Array,
 
     flat = jax.vmap(one)(v.reshape(vectors, g.shape[0]))
     return flat.reshape(*v.shape[:-1], g.shape[1])
+
+
+def prefers_effective(shape: tuple[int, ...], vectors: int, wires: Wires | None) -> bool:
+    """Whether :func:`read` takes so many vectors through the effective conductance of an array of this shape."""
+    return wires is None or 2 * vectors >= min(shape)

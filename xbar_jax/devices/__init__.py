@@ -1,7 +1,9 @@
 """A cell as a physical object. Knows no array."""
 
 from xbar_jax.devices.ageing import Ageing, Drift
+from xbar_jax.devices.cmo import CMO, CMOState
 from xbar_jax.devices.constant_step import ConstantStep
+from xbar_jax.devices.custom import Custom
 from xbar_jax.devices.data_driven import DataDriven
 from xbar_jax.devices.data_driven_2021 import DataDriven2021
 from xbar_jax.devices.dynamic import DynamicDevice, DynamicState
@@ -15,15 +17,21 @@ from xbar_jax.devices.linear_step import LinearStep
 from xbar_jax.devices.measured import IVCurve, PulseRamps, load_iv, load_ramps
 from xbar_jax.devices.noisy_read import noisy_read
 from xbar_jax.devices.one_sided import OneSided, OneSidedState
+from xbar_jax.devices.pcm import PCM
 from xbar_jax.devices.piecewise_step import PiecewiseStep
 from xbar_jax.devices.pow_step import PowStep
 from xbar_jax.devices.presets import presets
+from xbar_jax.devices.programmed import ProgrammedDevice, ProgrammedState
 from xbar_jax.devices.pulsed import Pulsed, PulsedState
+from xbar_jax.devices.relaxation import Relaxation
+from xbar_jax.devices.relaxation_fit import RelaxationData, fit_relaxation, load_relaxation
 from xbar_jax.devices.response import pulse_response, saturating_exponential, saturating_exponential_inverse
+from xbar_jax.devices.rram import RRAM, RRAMState
 from xbar_jax.devices.soft_bounds import SoftBounds, symmetry_point
 from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
 from xbar_jax.devices.spread import Spread
 from xbar_jax.devices.stanford_pku import StanfordPKU
+from xbar_jax.devices.state_independent import StateIndependent
 from xbar_jax.devices.step import StepDevice, StepState
 from xbar_jax.devices.tables import tabulate
 from xbar_jax.devices.tabulated import Tabulated
@@ -34,10 +42,15 @@ from xbar_jax.devices.yakopcic import Yakopcic
 from xbar_jax.devices.yakopcic_general import YakopcicGeneral
 
 __all__ = [
+    "CMO",
+    "PCM",
+    "RRAM",
     "VTEAM",
     "Ageing",
     "Applied",
+    "CMOState",
     "ConstantStep",
+    "Custom",
     "DataDriven",
     "DataDriven2021",
     "Drift",
@@ -59,13 +72,19 @@ __all__ = [
     "OneSidedState",
     "PiecewiseStep",
     "PowStep",
+    "ProgrammedDevice",
+    "ProgrammedState",
     "PulseRamps",
     "Pulsed",
     "PulsedState",
+    "RRAMState",
+    "Relaxation",
+    "RelaxationData",
     "SoftBounds",
     "SoftBoundsReference",
     "Spread",
     "StanfordPKU",
+    "StateIndependent",
     "StepDevice",
     "StepState",
     "Stuck",
@@ -76,10 +95,12 @@ __all__ = [
     "apply",
     "concatenate",
     "fit",
+    "fit_relaxation",
     "ispp",
     "iv_sweep",
     "load_iv",
     "load_ramps",
+    "load_relaxation",
     "noisy_read",
     "presets",
     "pulse_response",

@@ -4,72 +4,84 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from xbar_jax import random
+from xbar_jax.devices.programmed import (
+    NU,
+    PROGRAM,
+    ProgrammedDevice,
+    ProgrammedState,
+    non_negative,
+    positive,
+    power_law,
+)
 from xbar_jax.tree import dataclass, leaf
-from xbar_jax.typing import Array, Float, Key, Scalar
+from xbar_jax.typing import Scalar
 
-_PROGRAM, _READ = 0, 1
-
-
-@dataclass(kw_only=True)
-class GaussianState:
-    """State of an array of :class:`Gaussian` cells.
-
-    Attributes:
-      target: [rows, cols] S, conductance that was asked for.
-      g: [rows, cols] S, conductance that programming left.
-    """
-
-    target: Float[Array, "rows cols"]
-    g: Float[Array, "rows cols"]
+GaussianState = ProgrammedState
 
 
 @dataclass(kw_only=True)
-class Gaussian:
-    """Normal programming and read noise of constant size.
+class Gaussian(ProgrammedDevice):
+    """Normal programming and read noise of constant size, and drift.
 
-        g_programmed = max(0, g_target + program_std n),    g_read = max(0, g_programmed + read_std n'),
+        g = max(0, g_target + program_std n),    g(t) = g ((t + t0)/t0)^-nu_cell,    nu_cell = |nu + nu_std n'|,
+        g_read = max(0, g(t) + read_std n''),
 
-    n drawn once per cell when it is programmed, n' at every read.
+    n and n' drawn once per cell when it is programmed, n'' at every read.
 
     Args:
       program_std: S, standard deviation of programming; a scalar or [rows, cols].
       read_std: S, standard deviation of one read.
+      nu: mean exponent of drift; None: cells do not drift.
+      nu_std: its standard deviation from cell to cell.
+      t0: s, time of the first read after programming.
+      g_max: S, where a cell that is stuck on is.
+
+    The rest is that of :class:`ProgrammedDevice`.
 
     Example:
       >>> import jax, jax.numpy as jnp, xbar_jax as xb
-      >>> dev = xb.devices.Gaussian(program_std=1e-6)
+      >>> dev = xb.devices.Gaussian(program_std=1e-6, nu=0.05)
       >>> state = dev.program(jnp.full((4, 4), 5e-5), key=jax.random.key(0))
-      >>> g = dev.read(state, key=jax.random.key(1))
+      >>> g = dev.read(state, 3600.0, key=jax.random.key(1))
     """
 
     program_std: Scalar = leaf(0.0)
     read_std: Scalar = leaf(0.0)
+    nu: Scalar | None = leaf(None)
+    nu_std: Scalar = leaf(0.0)
+    t0: Scalar = leaf(20.0)
+    g_max: Scalar = leaf(25e-6)
 
-    def program(
-        self, g_target: Float[Array, "rows cols"], *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0
-    ) -> GaussianState:
-        """Programs one array.
+    def numbers(self):
+        """Yields (name, value, what must hold, in words)."""
+        yield from super().numbers()
+        for name in ("program_std", "read_std"):
+            yield name, getattr(self, name), non_negative, ">= 0 and finite, in S"
+        if self.nu is not None:
+            yield "nu", self.nu, non_negative, ">= 0 and finite"
+        yield "nu_std", self.nu_std, non_negative, ">= 0 and finite"
+        yield "t0", self.t0, positive, "> 0 and finite, in s"
+        yield "g_max", self.g_max, positive, "> 0 and finite, in S"
 
-        Args:
-          g_target: [rows, cols] S.
-          key: typed key.
-          row, col: global index of the array's first cell, by which its noise is indexed.
-        """
-        index = random.array_index(g_target.shape, row, col)
-        n = random.cell_normal(key, *index, _PROGRAM, g_target.dtype)
-        g = jnp.maximum(g_target + jnp.asarray(self.program_std, g_target.dtype) * n, 0.0)
-        return GaussianState(target=g_target, g=g)
+    def conductance_range(self):
+        """(0, ``g_max``), S."""
+        return 0.0, self.g_max
 
-    def conductance(self, state: GaussianState) -> Float[Array, "rows cols"]:
-        """Conductance without read noise, S."""
-        return state.g
+    def _error(self, g_target, normal):
+        return jnp.asarray(self.program_std, g_target.dtype) * normal(PROGRAM)
 
-    def read(
-        self, state: GaussianState, t: Scalar = 0.0, *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0
-    ) -> Float[Array, "rows cols"]:
-        """Conductance as one read sees it, S. ``t`` (s since programming) has no effect on this device."""
-        del t
-        index = random.array_index(state.g.shape, row, col)
-        n = random.cell_normal(key, *index, _READ, state.g.dtype)
-        return jnp.maximum(state.g + jnp.asarray(self.read_std, state.g.dtype) * n, 0.0)
+    def _drawn(self, g_target, normal):
+        if self.nu is None:
+            return {}
+        nu, std = jnp.asarray(self.nu, g_target.dtype), jnp.asarray(self.nu_std, g_target.dtype)
+        return {"nu": jnp.abs(nu + std * normal(NU))}
+
+    def drift(self, state, t=0.0):
+        """g ((t + t0)/t0)^-nu, S; without ``nu`` what was programmed."""
+        if state.nu is None:
+            return state.g
+        return power_law(state.g, state.nu * jnp.asarray(self.drift_scale, state.nu.dtype), t, self.t0)
+
+    def noise(self, state, g, t=0.0):
+        """``read_std``, S."""
+        return jnp.asarray(self.read_std, g.dtype)

@@ -10,10 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from xbar_jax.circuits import Wires
-from xbar_jax.hardware.converters import ADC, DAC
+from xbar_jax.hardware.adc import ADC
+from xbar_jax.hardware.dac import DAC
 from xbar_jax.hardware.mapping import Differential
 from xbar_jax.tree import dataclass, is_traced, leaf, static
 from xbar_jax.typing import Array, Bool, Scalar
+
+COMPENSATION = ("global", "column")
 
 
 @dataclass(kw_only=True)
@@ -22,12 +25,17 @@ class Hardware:
 
     Args:
       rows, cols: largest array; a bigger matrix is split over several.
-      device: the cells, a programmed device such as :class:`xbar_jax.devices.Gaussian`; None holds any
-        conductance exactly.
+      device: the cells, a programmed device such as :class:`xbar_jax.devices.PCM`; None holds any conductance exactly.
+      cell: current law of the cells, such as ``xb.cells.Sinh(None, 3.0)``, whose ``g`` is what the device holds; None is
+        ohmic.
       wires: None is ideal (no resistance anywhere).
       dac, adc: None is ideal.
       mapping: from weights to conductances.
       v_read: V, largest read voltage.
+      bias: "digital" adds a bias to the outputs; "array" holds it in one more row, whose line is driven with the whole
+        input range.
+      compensation: of drift, "global" (one factor for each array), "column", or None; see
+        :mod:`xbar_jax.hardware.compensation`.
 
     Example:
       >>> import xbar_jax as xb
@@ -38,11 +46,25 @@ class Hardware:
     rows: int = static(256)
     cols: int = static(256)
     device: Any = leaf(None)
+    cell: Any = leaf(None)
     wires: Wires | None = leaf(None)
     dac: DAC | None = leaf(None)
     adc: ADC | None = leaf(None)
-    mapping: Differential = leaf(Differential())
+    mapping: Any = leaf(Differential())
     v_read: Scalar = leaf(0.2)
+    bias: str = static("digital")
+    compensation: str | None = static(None)
+
+    @property
+    def draws(self) -> bool:
+        """Something is drawn when weights are programmed or when they are read."""
+        parts = (self.dac, self.adc)
+        return self.device is not None or any(p is not None and (p.needs_key or p.draws) for p in parts)
+
+    @property
+    def bias_rows(self) -> int:
+        """Rows of the matrix on the arrays that hold a bias."""
+        return int(self.bias == "array")
 
     def check(self, name: str) -> None:
         """Raises where a size, a type or a concrete number is out of its range."""
@@ -56,14 +78,28 @@ class Hardware:
                 raise TypeError(
                     f"{name}: hardware.{field} must be an xb.{kind.__name__} or None, got {type(value).__name__}"
                 )
-        for field in ("program", "read"):
+        if self.dac is not None:
+            self.dac.check(name)
+        for field in ("program", "read", "numbers"):
             if self.device is not None and not callable(getattr(self.device, field, None)):
                 raise TypeError(
                     f"{name}: hardware.device must be a programmed device, got {type(self.device).__name__}"
                 )
+        if self.cell is not None and not (callable(getattr(self.cell, "current", None)) and hasattr(self.cell, "g")):
+            raise TypeError(f"{name}: hardware.cell must be an xb.cells.* with g, got {type(self.cell).__name__}")
+        if self.bias not in ("digital", "array"):
+            raise ValueError(f"{name}: hardware.bias must be 'digital' or 'array', got {self.bias!r}")
+        if self.compensation is not None and self.compensation not in COMPENSATION:
+            raise ValueError(
+                f"{name}: hardware.compensation must be one of {', '.join(COMPENSATION)}, or None, got {self.compensation!r}"
+            )
         if not hasattr(self.mapping, "targets"):
             raise TypeError(f"{name}: hardware.mapping must be an xb.mapping.*, got {type(self.mapping).__name__}")
         self.mapping.check(name)
+        if self.cols <= self.mapping.extra_cols:
+            raise ValueError(
+                f"{name}: hardware.cols must be > {self.mapping.extra_cols} for this mapping, got {self.cols}"
+            )
         for field, value, holds, want in self._numbers():
             if not is_traced(value) and not np.all(holds(np.asarray(value))):
                 raise ValueError(f"{name}: hardware.{field} must be {want}, got {np.asarray(value)}")
@@ -76,15 +112,11 @@ class Hardware:
         """Yields (field, value, what must hold, in words) for every number but the mapping's own."""
         positive = lambda x: (x > 0) & (x < np.inf)
         yield "v_read", self.v_read, positive, "> 0 and finite, in V"
-        for field in ("dac", "adc"):
-            converter = getattr(self, field)
-            if converter is not None and converter.bits is not None:
-                yield f"{field}.bits", converter.bits, lambda b: (b > 1) | (b == 0), "> 1 (inf, None or 0 is ideal)"
-        if self.dac is not None:
-            yield "dac.input_range", self.dac.input_range, positive, "> 0 and finite"
-        if self.adc is not None and self.adc.full_scale is not None:
-            yield "adc.full_scale", self.adc.full_scale, positive, "> 0 and finite, in A"
+        for field in ("dac", "adc", "device"):
+            part = getattr(self, field)
+            for name, value, holds, want in () if part is None else part.numbers():
+                yield f"{field}.{name}", value, holds, want
         for path, r in jax.tree_util.tree_leaves_with_path(self.wires):
             yield f"wires{jax.tree_util.keystr(path)}", r, lambda r: r >= 0, ">= 0 ohm (inf is open)"
-        for path, value in jax.tree_util.tree_leaves_with_path(self.device):
-            yield f"device{jax.tree_util.keystr(path)}", value, lambda x: (x >= 0) & (x < np.inf), ">= 0 and finite"
+        for path, value in jax.tree_util.tree_leaves_with_path(self.cell):
+            yield f"cell{jax.tree_util.keystr(path)}", value, lambda x: (x >= 0) & (x < np.inf), ">= 0 and finite"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xbar_jax.circuits import read
-from xbar_jax.hardware.converters import quantize
+from xbar_jax.hardware.arrays import currents, over_arrays
+from xbar_jax.hardware.compensation import column_sums, gains
 from xbar_jax.hardware.description import Hardware
+from xbar_jax.hardware.quantize import positive
 from xbar_jax.hardware.tiling import Tiling
-from xbar_jax.tree import canonical, dataclass, is_traced, static
-from xbar_jax.typing import Array, ArrayLike, Bool, Float, Key, Scalar
+from xbar_jax.tree import canonical, dataclass, is_traced, leaf, static
+from xbar_jax.typing import Array, ArrayLike, Bool, Float, Int, Key, Scalar
+
+# Parts of a key, far from the draws of a device.
+_CONVERTERS, _ROWS, _COLUMNS, _BASELINE = 2_000_001, 2_000_002, 2_000_003, 2_000_004
 
 
 @dataclass(kw_only=True)
@@ -21,10 +26,18 @@ class Tile:
     """A weight matrix on its arrays; what :func:`program` returns.
 
     Attributes:
-      state: state of the cells, every leaf [planes, down, across, rows, cols].
+      state: state of the cells, every leaf [planes, down, across, rows, lines].
+      t: s since programming.
+      held: conductances that one read-out at ``t`` saw and all products use, S; None: every product reads anew.
       scale: [down, across, cols] 1/S, weight per siemens.
       live: [down, across, cols], False for columns of zeros, whose output is exactly 0.
-      input_range: largest |x| that the converter at the rows takes.
+      bias: [outputs], added digitally; None where there is none or the arrays hold it.
+      input_range: largest |x| that the converter at the rows takes; one number, or [down].
+      full_scale: A, of the converters at the columns; one number, or [outs, down, across].
+      converters: what is fixed for each converter at the columns, leaves [outs, down, across, cols]; None if nothing is.
+      order: [down, across, rows] which input drives each row; None is in order.
+      baseline: [down, across, cols] S, column read-out right after programming; None without compensation.
+      gain: [down, across, cols] factor of drift compensation; None without.
       hardware: the description it was programmed on, canonical.
       converged: False where a parameter was found invalid under a trace.
       tiling: how the matrix lies over the arrays (static).
@@ -33,87 +46,177 @@ class Tile:
     state: Any
     scale: Float[Array, "down across cols"]
     live: Bool[Array, "down across cols"]
-    input_range: Float[Array, ""]
+    input_range: Float[Array, "..."]
+    full_scale: Float[Array, "..."]
     hardware: Hardware
     converged: Bool[Array, ""]
+    t: Float[Array, ""] = leaf()
+    held: Float[Array, "planes down across rows lines"] | None = leaf(None)
+    bias: Float[Array, " outputs"] | None = leaf(None)
+    converters: Any = leaf(None)
+    order: Int[Array, "down across rows"] | None = leaf(None)
+    baseline: Float[Array, "down across cols"] | None = leaf(None)
+    gain: Float[Array, "down across cols"] | None = leaf(None)
     tiling: Tiling = static()
 
+    @property
+    def needs_key(self) -> bool:
+        """A product draws noise, so that a key is required."""
+        hw = self.hardware
+        cells = hw.device is not None and self.held is None
+        return cells or any(c is not None and c.needs_key for c in (hw.dac, hw.adc))
+
+    @property
+    def outputs(self) -> int:
+        """Columns of the weight matrix."""
+        return self.tiling.outputs
+
+    @property
+    def inputs(self) -> int:
+        """Rows of the weight matrix, without the one that holds a bias."""
+        return self.tiling.inputs - self.hardware.bias_rows
+
     def __call__(self, x: ArrayLike, *, key: Key[Array, ""] | None = None) -> Float[Array, "*batch outputs"]:
-        """The analog product ``x @ w``.
+        """The analog product ``x @ w + b``.
 
-        Input range and DAC, array read, ADC, digital scale per column, sum over row arrays:
+        In order: input range and DAC, input noise, array read, ADC, digital scale per column and gain of drift
+        compensation, sum over row arrays, bias:
 
-            v = v_read quantize(x, r) / r,   y_j = r / v_read sum_tiles scale_j quantize(i_j, full_scale)
+            y_j = r / v_read sum_tiles gain_j scale_j sum_reads weight ADC(i_j(v)) + b_j.
 
         Args:
-          x: [..., inputs]; leading axes are a batch for the same arrays (read noise is drawn once per call).
-          key: required exactly when the hardware has a device.
+          x: [..., inputs]; leading axes are a batch for the same arrays (noise of the cells is drawn once per call).
+          key: required exactly when ``needs_key``.
 
         Returns:
           [..., outputs]; NaN where ``converged`` is False.
         """
-        tiling = self.tiling
         x = jnp.asarray(x, self.scale.dtype)
-        if x.ndim == 0 or x.shape[-1] != tiling.inputs:
-            raise ValueError(f"Tile: x must have shape [..., {tiling.inputs}], got {list(x.shape)}")
+        if x.ndim == 0 or x.shape[-1] != self.inputs:
+            raise ValueError(f"Tile: x must have shape [..., {self.inputs}], got {list(x.shape)}")
+        if self.needs_key:
+            _need_key("Tile", key)
         batch = x.shape[:-1]
-        y = self.digitize(self.currents(x.reshape(int(np.prod(batch)), tiling.inputs), key=key))
-        return y.reshape(*batch, tiling.outputs)
+        y = _product(self, x.reshape(int(np.prod(batch)), self.inputs), key)
+        return y.reshape(*batch, self.outputs)
 
-    def voltages(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch inputs"]:
-        """Read voltages for inputs, V."""
-        dac, r = self.hardware.dac, self._range()
-        x = x if dac is None else quantize(x, r, dac.bits)
-        return x / r * self.hardware.v_read.astype(x.dtype)
+    def voltages(
+        self, x: Float[Array, "batch inputs"], *, key: Key[Array, ""] | None = None
+    ) -> tuple[Float[Array, "down reads batch rows"], Float[Array, " reads"]]:
+        """Read voltages of every row of arrays for inputs, V, and the weight of each read."""
+        hw, r = self.hardware, self._range()
+        x = jnp.asarray(x, self.scale.dtype)
+        if hw.bias_rows:
+            # The line of the bias is driven with the whole range: not an input, and not scaled with them.
+            x = jnp.concatenate([x, jnp.broadcast_to(r.reshape(-1)[-1], (x.shape[0], 1))], axis=1)
+        x = self.tiling.split_inputs(x)
+        r = jnp.broadcast_to(r, (self.tiling.grid[0],))[:, None, None]
+        v_read = hw.v_read.astype(x.dtype)
+        if hw.dac is None:
+            return (x / r * v_read)[:, None], jnp.ones((1,), x.dtype)
+        first = self.tiling.offsets()[0]
+        row = first[:, None, None] + jnp.arange(x.shape[-1], dtype=jnp.int32)[None, None, :]
+        reads = hw.dac.reads(x, r, v_read, linear=hw.cell is None, row=row, key=_part(key, _ROWS))
+        return jnp.moveaxis(reads.v, 0, 1), reads.weight
 
-    def conductance(self, *, key: Key[Array, ""] | None = None) -> Float[Array, "planes down across rows cols"]:
+    def conductance(self, *, key: Key[Array, ""] | None = None) -> Float[Array, "planes down across rows lines"]:
         """Conductances as one read sees them, S; unused cells are open (0)."""
-        device, tiling = self.hardware.device, self.tiling
-        if device is None:
-            g = self.state
-        else:
-            g = _over_arrays(
-                tiling, _need_key("Tile", key), lambda s, k, row, col: device.read(s, key=k, row=row, col=col)
-            )(self.state)
-        return jnp.where(tiling.used()[None], g, 0.0)
+        if self.held is not None:
+            return self.held
+        return _conductance(self.hardware, self.tiling, self.state, self.t, _part_or(key, "Tile", self.hardware))
 
     def currents(
         self, x: Float[Array, "batch inputs"], *, key: Key[Array, ""] | None = None
-    ) -> Float[Array, "down across batch cols"]:
-        """Combined column currents of every array before the ADC, A."""
-        over_across = jax.vmap(lambda g, v: read(g, v, self.hardware.wires), in_axes=(0, None))
-        over_planes = jax.vmap(jax.vmap(over_across), in_axes=(0, None))
-        v = self.tiling.split_inputs(self.voltages(x))
-        return self.hardware.mapping.combine(over_planes(self.conductance(key=key), v))
-
-    def digitize(self, i: Float[Array, "down across batch cols"]) -> Float[Array, "batch outputs"]:
-        """Outputs from the combined currents: ADC, scale per column, sum over the arrays along the inputs."""
+    ) -> tuple[Float[Array, "outs down across reads batch cols"], Float[Array, " reads"]]:
+        """Column currents of every array that reach a converter, A, and the weight of each read."""
+        v, weight = self.voltages(x, key=key)
         hw = self.hardware
+        i = currents(hw, self.conductance(key=key), self._ordered(v))
+        return (i, weight) if hw.dac is None else hw.dac.integrate(i, weight, linear=hw.cell is None)
+
+    def digitize(
+        self,
+        i: Float[Array, "outs down across reads batch cols"],
+        weight: Float[Array, " reads"],
+        *,
+        key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "batch outputs"]:
+        """Outputs from the currents: ADC, sum over reads, scale and gain per column, sum over row arrays, bias."""
+        hw = self.hardware
+        outs, down, across, reads, batch, cols = i.shape
         if hw.adc is not None:
-            i = quantize(i, full_scale(hw, i.dtype), hw.adc.bits)
-        y = i * self.scale[:, :, None, :]
+            full = jnp.broadcast_to(self.full_scale, (outs, down, across))[..., None, None]
+            col = self.tiling.offsets()[1][:, None] + jnp.arange(cols, dtype=jnp.int32)[None, :]
+            # The reads of a vector side by side, so that its noise does not depend on how many others there are.
+            flat = jnp.moveaxis(i, 3, 4).reshape(outs, down, across, batch * reads, cols)
+            flat = hw.adc.convert(flat, full, self.converters, key=_part(key, _COLUMNS), col=col)
+            i = jnp.moveaxis(flat.reshape(outs, down, across, batch, reads, cols), 4, 3)
+        y = jnp.einsum("r,odarbc->odabc", weight, i) if reads > 1 else i[:, :, :, 0] * weight[0]
+        y = hw.mapping.digital(y) * self.scale[:, :, None, :]
+        if self.gain is not None:
+            y = y * self.gain[:, :, None, :]
         # A column of zeros gives 0 but keeps its gradient, so that it can be trained.
         y = y - jnp.where(self.live[:, :, None, :], 0.0, jax.lax.stop_gradient(y))
-        y = y.sum(0) * (self._range() / hw.v_read.astype(i.dtype))
-        return self.tiling.join_outputs(jnp.where(self.converged, y, jnp.nan))
+        r = jnp.broadcast_to(self._range(), (down,))[:, None, None, None]
+        y = (y * (r / hw.v_read.astype(i.dtype))).sum(0)
+        y = self.tiling.join_outputs(jnp.where(self.converged, y, jnp.nan))
+        return y if self.bias is None else y + self.bias[None]
+
+    def drift(self, t: Scalar, *, key: Key[Array, ""] | None = None) -> Tile:
+        """The tile ``t`` seconds after programming.
+
+        With a key, the noise of this read-out is drawn now and held for all products until the next call; without
+        one every product draws its own. Where the hardware compensates drift, the gain is measured anew (which needs
+        the key).
+
+        Args:
+          t: s since programming, >= 0; not the time since the last call.
+          key: of the read-out.
+
+        Example:
+          >>> import jax, jax.numpy as jnp, xbar_jax as xb
+          >>> hw = xb.Hardware(device=xb.devices.Gaussian(read_std=1e-7))
+          >>> tile = xb.program(jnp.ones((3, 2)), hw, key=jax.random.key(0))
+          >>> y = tile.drift(3600.0, key=jax.random.key(1))(jnp.ones(3))
+        """
+        hw = self.hardware
+        if not is_traced(t) and not (np.ndim(t) == 0 and np.isfinite(t) and t >= 0):
+            raise ValueError(f"Tile.drift: t must be one number >= 0, in s, got {t}")
+        t = jnp.asarray(t, self.scale.dtype)
+        if hw.device is None:
+            return self.replace(t=t)
+        if self.baseline is not None:
+            _need_key("Tile.drift", key, "hardware.compensation reads the arrays")
+        return _drifted(self, t, key)
+
+    def _ordered(self, v: Float[Array, "down reads batch rows"]) -> Array:
+        """Voltages of each array's rows, [down, across | 1, reads, batch, rows]."""
+        if self.order is None:
+            return v[:, None]
+        take = jax.vmap(jax.vmap(lambda v, order: v[..., order], in_axes=(None, 0)))
+        return take(v, self.order)
 
     def _range(self):
-        # A range of 0 or less is held at a small positive one; its gradient passes, so that it can recover.
-        r = self.input_range
-        floor = jnp.asarray(jnp.finfo(r.dtype).eps, r.dtype)
-        return r + jax.lax.stop_gradient(jnp.maximum(r, floor) - r)
+        return positive(self.input_range)
 
 
 def program(
-    w: ArrayLike, hw: Hardware, *, key: Key[Array, ""] | None = None, input_range: Scalar | None = None
+    w: ArrayLike,
+    hw: Hardware,
+    *,
+    key: Key[Array, ""] | None = None,
+    input_range: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
 ) -> Tile:
     """Programs a weight matrix onto arrays.
 
     Args:
       w: [inputs, outputs]; any size, split over arrays of at most [hw.rows, hw.cols].
       hw: the hardware; its numbers may be traced (swept, differentiated, vmapped).
-      key: required exactly when ``hw.device`` is given.
-      input_range: largest |x|; default ``hw.dac.input_range``, 1 without a DAC.
+      key: required exactly when something is drawn: ``hw.device`` is given, or converters differ from each other.
+      input_range: largest |x|; default ``hw.dac.input_range``, 1 without a DAC. One number, or one for each row of
+        arrays.
+      bias: [outputs]; added digitally, or held by one more row of the arrays, as ``hw.bias`` says.
 
     Returns:
       A :class:`Tile`. Differentiable in ``w`` and in every number of ``hw``.
@@ -136,25 +239,72 @@ def program(
         raise ValueError(f"program: w must have shape [inputs, outputs], got {list(w.shape)}")
     if not is_traced(w) and not np.isfinite(w).all():
         raise ValueError("program: w must be finite, got " + str(w[~np.isfinite(w)][0]))
-    tiling = Tiling.make(*w.shape, hw.rows, hw.cols)
-    targets = jax.vmap(jax.vmap(hw.mapping.targets))(tiling.split(w))
-    g = jnp.moveaxis(targets.g, 2, 0)
-    if hw.device is not None:
-        device = hw.device
-        g = _over_arrays(
-            tiling, _need_key("program", key), lambda g, k, row, col: device.program(g, key=k, row=row, col=col)
-        )(g)
     if input_range is None:
         input_range = 1.0 if hw.dac is None else hw.dac.input_range
-    return Tile(
-        state=g,
+    r = jnp.asarray(input_range, w.dtype)
+    bias = None if bias is None else _checked_bias(bias, w)
+    if hw.bias_rows:
+        held = jnp.zeros((1, w.shape[1]), w.dtype) if bias is None else bias[None] / r.reshape(-1)[-1]
+        w, bias = jnp.concatenate([w, held]), None
+    tiling = Tiling.make(*w.shape, hw.rows, hw.cols - hw.mapping.extra_cols)
+    if r.shape not in ((), (tiling.grid[0],)):
+        raise ValueError(
+            f"program: input_range must be one number or [{tiling.grid[0]}], one per row of arrays, got {list(r.shape)}"
+        )
+    if hw.device is not None or (hw.adc is not None and hw.adc.draws):
+        _need_key("program", key)
+    return _on_arrays(w, hw, r, bias, tiling, key)
+
+
+# Compiled whole, so that a call outside jit is one program as well.
+@functools.partial(jax.jit, static_argnums=(4,))
+def _on_arrays(w: Array, hw: Hardware, r: Array, bias: Array | None, tiling: Tiling, key) -> Tile:
+    blocks = tiling.split(w)
+    order = None
+    if hw.mapping.row_order != "given":
+        order = jax.vmap(jax.vmap(hw.mapping.order))(blocks)
+        blocks = jax.vmap(jax.vmap(lambda w, order: w[order]))(blocks, order)
+    targets = jax.vmap(jax.vmap(hw.mapping.targets))(blocks)
+    state = jnp.moveaxis(targets.g, 2, 0)
+    if hw.device is not None:
+        device = hw.device
+        write = lambda g, k, row, col: device.program(g, key=k, row=row, col=col)
+        state = over_arrays(hw, tiling, key, write, state)
+    tile = Tile(
+        state=state,
+        t=jnp.zeros((), w.dtype),
         scale=targets.scale,
         live=targets.live,
-        input_range=jnp.asarray(input_range, w.dtype),
+        bias=bias,
+        input_range=r,
+        full_scale=full_scale(hw, w.dtype),
+        converters=_draw_converters(hw, tiling, key, w.dtype),
+        order=order,
         hardware=hw,
-        converged=targets.valid.all() & hw.valid() & jnp.isfinite(w).all(),
+        converged=targets.valid.all() & hw.valid() & jnp.isfinite(w).all() & jnp.isfinite(r).all(),
         tiling=tiling,
     )
+    if hw.device is None or hw.compensation is None:
+        return tile
+    g = _conductance(hw, tiling, state, tile.t, jax.random.fold_in(key, _BASELINE))
+    baseline = column_sums(hw, g)
+    return tile.replace(baseline=baseline, gain=jnp.ones_like(baseline))
+
+
+@jax.jit
+def _product(tile: Tile, x: Float[Array, "batch inputs"], key) -> Float[Array, "batch outputs"]:
+    i, weight = tile.currents(x, key=key)
+    return tile.digitize(i, weight, key=key)
+
+
+@jax.jit
+def _drifted(tile: Tile, t: Array, key) -> Tile:
+    hw, gain = tile.hardware, None
+    held = None if key is None else _conductance(hw, tile.tiling, tile.state, t, key)
+    if tile.baseline is not None:
+        g = _conductance(hw, tile.tiling, tile.state, t, jax.random.fold_in(key, _BASELINE))
+        gain = gains(hw.compensation, tile.baseline, column_sums(hw, g), tile.tiling.used_outputs())
+    return tile.replace(t=t, held=held, gain=gain)
 
 
 def full_scale(hw: Hardware, dtype) -> Float[Array, ""]:
@@ -165,21 +315,48 @@ def full_scale(hw: Hardware, dtype) -> Float[Array, ""]:
     return jnp.asarray(given, dtype)
 
 
-def _need_key(name: str, key):
+def _checked_bias(bias: ArrayLike, w: Array) -> Array:
+    bias = jnp.asarray(bias, w.dtype)
+    if bias.shape != w.shape[1:]:
+        raise ValueError(f"program: bias must have shape [{w.shape[1]}], one per output, got {list(bias.shape)}")
+    if not is_traced(bias) and not np.isfinite(bias).all():
+        raise ValueError("program: bias must be finite, got " + str(bias[~np.isfinite(bias)][0]))
+    return bias
+
+
+def _draw_converters(hw: Hardware, tiling: Tiling, key, dtype) -> Any:
+    if hw.adc is None:
+        return None
+    down, across = tiling.grid
+    col = tiling.offsets()[1][:, None] + jnp.arange(tiling.cols, dtype=jnp.int32)[None, :]
+    return hw.adc.draw((hw.mapping.outs, down, across, tiling.cols), col, key=_part(key, _CONVERTERS), dtype=dtype)
+
+
+def _conductance(hw: Hardware, tiling: Tiling, state: Any, t: Array, key) -> Array:
+    """Conductances of a read at ``t``, S; unused cells are open."""
+    device = hw.device
+    g = state
+    if device is not None:
+        look = lambda s, k, row, col: device.read(s, t, key=k, row=row, col=col)
+        g = over_arrays(hw, tiling, key, look, state)
+    used = tiling.used()
+    extra = hw.mapping.extra_cols
+    if extra:
+        # Lines that the mapping adds use every row that holds a weight.
+        lines = jnp.broadcast_to(used.any(-1, keepdims=True), (*used.shape[:-1], extra))
+        used = jnp.concatenate([used, lines], axis=-1)
+    return jnp.where(used[None], g, 0.0)
+
+
+def _part(key, part: int):
+    return None if key is None else jax.random.fold_in(key, part)
+
+
+def _part_or(key, name: str, hw: Hardware):
+    return None if hw.device is None else _need_key(name, key)
+
+
+def _need_key(name: str, key, why: str = "the hardware draws noise"):
     if key is None:
-        raise ValueError(f"{name}: key must be given, since hardware.device draws noise; got None")
+        raise ValueError(f"{name}: key must be given, since {why}; got None")
     return key
-
-
-def _over_arrays(tiling: Tiling, key, f):
-    """``f(x, key, row, col)`` for every array, over leaves [planes, down, across, ...]."""
-    row, col = tiling.offsets()
-
-    def call(x):
-        planes = jax.tree.leaves(x)[0].shape[0]
-        keys = jax.vmap(lambda p: jax.random.fold_in(key, p))(jnp.arange(planes))
-        across = jax.vmap(f, in_axes=(0, None, None, 0))
-        down = jax.vmap(across, in_axes=(0, None, 0, None))
-        return jax.vmap(down, in_axes=(0, 0, None, None))(x, keys, row, col)
-
-    return call

@@ -47,6 +47,11 @@ class Tiling(NamedTuple):
         """Cells that hold a weight."""
         return self.split(jnp.ones((self.inputs, self.outputs), bool))
 
+    def used_outputs(self) -> Bool[Array, "across cols"]:
+        """Columns of each array that hold weights."""
+        _, across = self.grid
+        return (jnp.arange(across * self.cols) < self.outputs).reshape(across, self.cols)
+
     def split(self, w: Array) -> Array:
         """[inputs, outputs] -> [down, across, rows, cols], zeros in unused cells."""
         down, across = self.grid

@@ -77,11 +77,12 @@ def custom_call(
         @functools.cache
         def form(static: tuple[tuple[str, Any], ...], mode: str | None, operands: int) -> Callable:
             values = dict(static)
-            one = functools.partial(body, **values)
+            # Jitted: its trace is kept, for the shapes of results, for every platform and for derivatives.
+            one = jax.jit(functools.partial(body, **values))
             device = values.get("device")
             kernel = getattr(device, "kernel", None)
             if mode == "body" or (device is not None and kernel is None):
-                return jax.jit(one)
+                return one
             if mode == "standin" and "cuda" in platforms:
                 found = {"cpu": "standin"} if library.available("standin", name, kernel, operands) else {}
                 if not found:
@@ -89,7 +90,7 @@ def custom_call(
             else:
                 found = {p: p for p in platforms if library.available(p, name, kernel, operands)}
             if not found:
-                return jax.jit(one)
+                return one
             attributes = {k: (kernel if k == "device" else v) for k, v in values.items() if not k.startswith("_")}
             return jax.jit(_differentiable(one, _batched(one, name, found, attributes, aliases, 0)))
 

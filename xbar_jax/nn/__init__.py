@@ -2,7 +2,7 @@
 
 from xbar_jax.nn import noise
 from xbar_jax.nn.linear import AnalogLinear, InputRange, OutputScale
-from xbar_jax.nn.model import attach, calibrate, fit_output_scale, program, set_hardware, tiles, unprogram
+from xbar_jax.nn.model import attach, calibrate, drift, fit_output_scale, program, set_hardware, tiles, unprogram
 
 __all__ = [
     "AnalogLinear",
@@ -10,6 +10,7 @@ __all__ = [
     "OutputScale",
     "attach",
     "calibrate",
+    "drift",
     "fit_output_scale",
     "noise",
     "program",

@@ -74,7 +74,7 @@ class AnalogLinear(nnx.Module):
         self.hardware = nnx.data(canonical(hardware))
         self.modifier = nnx.data(canonical(modifier))
         self.tile = nnx.data(ProgrammedTile(None))
-        draws = modifier is not None or (hardware is not None and hardware.device is not None)
+        draws = modifier is not None or (hardware is not None and hardware.draws)
         if draws and not ("noise" in rngs or "default" in rngs):
             raise ValueError("AnalogLinear: rngs must have a stream 'noise' or 'default' for the noise it draws")
         self.noise = rngs.noise.fork() if "noise" in rngs or "default" in rngs else None
@@ -98,11 +98,10 @@ class AnalogLinear(nnx.Module):
         """The product alone: no output scale, no bias."""
         programmed = self.tile.get_value()
         if programmed is not None:
-            needs = programmed.hardware.device is not None
             tile = programmed.replace(input_range=self.input_range[...])
-            return tile(x, key=(self.noise() if key is None else key) if needs else None)
+            return tile(x, key=(self.noise() if key is None else key) if tile.needs_key else None)
         kernel = self.kernel[...]
-        stochastic = self.modifier is not None or (self.hardware is not None and self.hardware.device is not None)
+        stochastic = self.modifier is not None or (self.hardware is not None and self.hardware.draws)
         k_modify = k_program = k_read = None
         if stochastic:
             k_modify, k_program, k_read = jax.random.split(self.noise() if key is None else key, 3)
@@ -110,9 +109,8 @@ class AnalogLinear(nnx.Module):
             kernel = self.modifier(kernel, k_modify)
         if self.hardware is None:
             return x @ kernel
-        has_device = self.hardware.device is not None
-        tile = program(kernel, self.hardware, key=k_program if has_device else None, input_range=self.input_range[...])
-        return tile(x, key=k_read if has_device else None)
+        tile = program(kernel, self.hardware, key=k_program, input_range=self.input_range[...])
+        return tile(x, key=k_read)
 
     def program(self, *, key: Key[Array, ""] | None = None) -> Tile:
         """Programs the kernel onto arrays and reads them from now on."""

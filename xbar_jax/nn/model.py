@@ -16,7 +16,7 @@ from xbar_jax.hardware import program as program_tile
 from xbar_jax.hardware.tile import full_scale
 from xbar_jax.nn.linear import AnalogLinear
 from xbar_jax.tree import canonical, is_traced
-from xbar_jax.typing import Array, ArrayLike, Key
+from xbar_jax.typing import Array, ArrayLike, Key, Scalar
 
 
 def analog_layers(model: nnx.Module) -> Iterator[tuple[str, AnalogLinear]]:
@@ -33,7 +33,27 @@ def program(model: nnx.Module, *, key: Key[Array, ""] | None = None) -> None:
     """Programs every analog layer that has hardware. A layer's key depends on its path only."""
     for path, layer in analog_layers(model):
         if layer.hardware is not None:
-            layer.program(key=_layer_key(key, path) if layer.hardware.device is not None else None)
+            layer.program(key=_layer_key(key, path) if layer.hardware.draws else None)
+
+
+def drift(model: nnx.Module, t: Scalar, *, key: Key[Array, ""] | None = None) -> None:
+    """Every programmed tile ``t`` seconds after programming, see :meth:`xbar_jax.Tile.drift`.
+
+    Args:
+      model: changed in place.
+      t: s since programming.
+      key: of the read-out, whose noise is then held; a layer's own depends on its path only. Without one every call
+        draws its own noise.
+
+    Raises:
+      ValueError: no layer has been programmed.
+    """
+    found = tiles(model)
+    if not found:
+        raise ValueError("drift: model must be programmed first (xb.nn.program), got one without tiles")
+    for path, layer in analog_layers(model):
+        if path in found:
+            layer.tile.set_value(found[path].drift(t, key=_layer_key(key, path)))
 
 
 def unprogram(model: nnx.Module) -> None:
@@ -143,8 +163,8 @@ def _watch_ranges(layer: AnalogLinear, x: Array, so_far: Ranges | None) -> tuple
     if tile is None:
         quiet = layer.hardware.replace(device=None, adc=None)
         tile = program_tile(layer.kernel[...], quiet, input_range=layer.input_range[...])
-    i = tile.currents(x, key=jax.random.key(0))
-    return tile.digitize(i), seen._replace(i=jnp.maximum(jnp.abs(i).max(), seen.i))
+    i, weight = tile.currents(x, key=jax.random.key(0))
+    return tile.digitize(i, weight, key=jax.random.key(0)), seen._replace(i=jnp.maximum(jnp.abs(i).max(), seen.i))
 
 
 def _set_ranges(layer: AnalogLinear, seen: Ranges) -> None:
@@ -156,8 +176,10 @@ def _set_ranges(layer: AnalogLinear, seen: Ranges) -> None:
         full = jnp.where(current > 0, current, full_scale(hw.replace(adc=None), current.dtype))
         layer.hardware = nnx.data(hw.replace(adc=hw.adc.replace(full_scale=full)))
     programmed = layer.tile.get_value()
-    if programmed is not None:
-        layer.tile.set_value(programmed.replace(input_range=layer.input_range[...], hardware=layer.hardware))
+    if programmed is not None and layer.hardware is not None:
+        full = full_scale(layer.hardware, programmed.full_scale.dtype)
+        now = programmed.replace(input_range=layer.input_range[...], full_scale=full, hardware=layer.hardware)
+        layer.tile.set_value(now)
 
 
 def fit_output_scale(model: nnx.Module, x: ArrayLike) -> None:

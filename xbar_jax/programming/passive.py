@@ -209,7 +209,8 @@ def _program(task: Task, state, scheme: Scheme, *, single: bool, verify: str) ->
 
     def turn(carry):
         state, pulse, memory, progress, tally = carry
-        at = jnp.arange(lines, dtype=jnp.int32) == progress.line
+        # An array that is done drives no line, so that its solve has nothing to do while others of a batch go on.
+        at = (jnp.arange(lines, dtype=jnp.int32) == progress.line) & ~progress.done
         state, pulse, tally, collected, writing = _one_solve(task, scheme, state, pulse, at, tally, progress.done)
         memory, pulse, progress, tally = _decide(
             task, scheme, single, expected, collected, ~writing, at, memory, pulse, progress, tally

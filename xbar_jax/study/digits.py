@@ -71,14 +71,22 @@ def load(seed: int) -> Data:
 
 
 class Network(nnx.Module):
-    """64 inputs, 128 rectified units, 10 outputs."""
+    """64 inputs, 128 rectified units, 10 outputs, or other sizes."""
 
-    def __init__(self, hardware: Hardware | None, *, rngs: nnx.Rngs, modifier: Any = None):
+    def __init__(
+        self,
+        hardware: Hardware | None,
+        *,
+        rngs: nnx.Rngs,
+        modifier: Any = None,
+        inputs: int = 64,
+        hidden: int = 128,
+    ):
         make = functools.partial(AnalogLinear, hardware=hardware, rngs=rngs, modifier=modifier)
-        self.hidden = make(64, 128)
-        self.output = make(128, 10)
+        self.hidden = make(inputs, hidden)
+        self.output = make(hidden, 10)
 
-    def __call__(self, x: Float[Array, "batch 64"]) -> Float[Array, "batch 10"]:
+    def __call__(self, x: Float[Array, "batch inputs"]) -> Float[Array, "batch 10"]:
         return self.output(jax.nn.relu(self.hidden(x)))
 
 

@@ -24,6 +24,7 @@ from xbar_jax.circuits.wires import Wires
 from xbar_jax.devices.faults import Faulty, Stuck
 from xbar_jax.devices.measured import read_table
 from xbar_jax.study import named_device
+from xbar_jax.study.files import write
 
 KEYS = {"conductance": ("G", "g", "conductance", "target"), "resistance": ("R", "r", "resistance")}
 CONTROLS = {
@@ -150,7 +151,7 @@ def _run(file, settings: Settings, out: Path | None, resume: bool, console: Cons
     if resume and out is not None:
         run = _resumed(out, run, settings, target)
     elif out is not None:
-        _write(out / "settings.json", json.dumps(_plain(settings), indent=1) + "\n")
+        write(out / "settings.json", json.dumps(_plain(settings), indent=1) + "\n")
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -296,12 +297,6 @@ def _save(file: Path, run: _Run, target, dev) -> None:
     kept |= {"target": target, "conductance": np.asarray(dev.conductance(run.state), float)}
     part = file.with_suffix(".part.npz")
     np.savez_compressed(part, **kept)
-    part.replace(file)
-
-
-def _write(file: Path, text: str) -> None:
-    part = file.with_suffix(file.suffix + ".part")
-    part.write_text(text)
     part.replace(file)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,10 @@ from typing import Any
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from xbar_jax.study import digits
+from xbar_jax.study.files import bar, made_with, made_with_words, write
 
 SHOWN = 8.0, 0.01  # bits and noise of the terminal table and the picture, if they are in the sweep
 
@@ -49,14 +47,7 @@ def run_demo(
     todo = [r for r in settings.resistances if _key(r) not in kept]
     before, each = digits.work(settings)
 
-    columns = (
-        TextColumn("{task.description:<14}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    with bar(console) as progress:
         task = progress.add_task("digital", total=before + each * len(todo))
         tick = lambda what: progress.update(task, description=what, advance=1)
         digital = digits.train_digital(settings, data, tick)
@@ -65,13 +56,13 @@ def run_demo(
         for r in todo:
             found[_key(r)] = {name: a.tolist() for name, a in digits.compare(settings, data, digital, r, tick).items()}
             results = _results(settings, digital.accuracy, found, started)
-            _write(out / "results.json", json.dumps(results, indent=1) + "\n")
+            write(out / "results.json", json.dumps(results, indent=1) + "\n")
             progress.console.print(_line(settings, r, found[_key(r)]))
 
     lost_at = 30.0 if 30.0 in settings.resistances else settings.resistances[-1]
     pictures = _pictures(results, digits.drop_map(digital, lost_at), lost_at, out)
-    _write(out / "report.md", markdown(results, pictures))
-    _write(out / "results.json", json.dumps(results, indent=1) + "\n")
+    write(out / "report.md", markdown(results, pictures))
+    write(out / "results.json", json.dumps(results, indent=1) + "\n")
     console.print(terminal_table(results))
     console.print(f"digital {100 * digital.accuracy:.1f} %   {results['seconds']:.0f} s   {out / 'report.md'}")
     return results
@@ -105,16 +96,12 @@ def _plain(settings: digits.Settings) -> dict[str, Any]:
 
 
 def _results(settings, accuracy: float, found: dict[str, Any], started: float) -> dict[str, Any]:
-    packages = ("xbar_jax", "jax", "jaxlib", "flax", "optax", "numpy")
     return {
         "settings": _plain(settings),
         "axes": ["resistance", "method", "bits", "program_std", "chip"],
         "digital_accuracy": accuracy,
         "accuracy": {_key(r): found[_key(r)] for r in settings.resistances if _key(r) in found},
-        "seconds": time.perf_counter() - started,
-        "cores": os.cpu_count(),
-        "versions": {p: importlib.metadata.version(p) for p in packages},
-    }
+    } | made_with(started)
 
 
 def _load(out: Path, settings: digits.Settings) -> dict[str, Any]:
@@ -125,12 +112,6 @@ def _load(out: Path, settings: digits.Settings) -> dict[str, Any]:
     if old["settings"] != _plain(settings):
         raise ValueError(f"demo: resume must find the same settings, got others in {file}")
     return old["accuracy"]
-
-
-def _write(file: Path, text: str) -> None:
-    part = file.with_suffix(file.suffix + ".part")
-    part.write_text(text)
-    part.replace(file)
 
 
 def _shown(results: dict[str, Any]) -> tuple[int, int]:
@@ -203,8 +184,7 @@ def markdown(results: dict[str, Any], pictures: dict[str, str]) -> str:
                 cells = [_cell(results["accuracy"][r][name][i][j]) for r in resistances]
                 lines.append(f"| {name} | " + " | ".join(cells) + " |")
             lines.append("")
-    versions = ", ".join(f"{k} {v}" for k, v in results["versions"].items())
-    lines.append(f"{results['seconds']:.0f} s on {results['cores']} cores; {versions}.")
+    lines.append(made_with_words(results))
     return "\n".join(lines) + "\n"
 
 
