@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,7 @@ def main() -> None:
     from xbar_jax.plot.relaxation import relaxation_spread
 
     title = f"Relaxation of resistive memory: {len(held.g)} cells that were not fitted"
-    save(relaxation_spread(law, held, (1.0, 4.0, 1e5), title=title), args.picture)
+    save(relaxation_spread(partial(predicted, law), held, (1.0, 4.0, 1e5), title=title), args.picture)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,8 @@ def users_settings():
         yield
 
 
-def test_readme_examples_run(capsys):
-    first, cells, pulses, moving = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+def test_readme_examples_run(capsys, tmp_path, monkeypatch):
+    first, cells, pulses, moving, chip = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert len(first.strip().splitlines()) <= 18
     exec(compile(first, "README.md", "exec"), {})
     assert "(3, 10)" in capsys.readouterr().out
@@ -44,10 +44,14 @@ def test_readme_examples_run(capsys):
     names: dict = {}
     exec(compile(moving, "README.md", "exec"), names)
     assert names["out"].converged.all() and names["out"].disturb.max() < 1e-5
+    monkeypatch.chdir(tmp_path)
+    exec(compile(chip, "README.md", "exec"), {})
+    fresh, year, ok = capsys.readouterr().out.split()
+    assert 0.01 < float(fresh) < 0.15 and float(year) < 0.25 and ok == "True"
     assert (names["state"].log_n > -1.0).all()
 
 
-@pytest.mark.parametrize("page", ["programmed_devices", "mapping", "export", "converters"])
+@pytest.mark.parametrize("page", ["programmed_devices", "mapping", "export"])
 def test_the_pages_on_inference_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}

@@ -111,6 +111,7 @@ def test_the_law_is_smooth_and_in_range(dtype):
         np.testing.assert_allclose(sum(a * a for a in law.direction(at)), 1.0, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_a_fit_finds_the_law_that_cells_were_drawn_from():
     rng = np.random.default_rng(0)
     start = initial_law(np.array([0.1, 10.0, 1e3]))

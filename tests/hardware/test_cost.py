@@ -38,6 +38,7 @@ def power(g, v):
     return sol.power.sum(0), lost.sum(0)
 
 
+@pytest.mark.long
 def test_power_in_wires_is_that_of_the_nodes():
     hw = xb.Hardware(wires=WIRES)
     g = xb.program(W, hw).conductance()[:, 0, 0]

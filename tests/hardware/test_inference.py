@@ -102,6 +102,7 @@ def test_a_bias_on_the_outputs_or_on_a_line_of_its_own(where):
     np.testing.assert_allclose(grad, 4.0 * (np.arange(6) == 2), atol=1e-4)
 
 
+@pytest.mark.long
 def test_cells_that_are_not_ohmic_take_part_in_the_read():
     """Without wires the current of a column is the sum of the cells' own laws; with k = 0 the array is linear."""
     k, v_read = 3.0, 0.4

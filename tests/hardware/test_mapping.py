@@ -251,6 +251,7 @@ def test_heavy_rows_lie_at_the_sense_end():
     assert M.Offset(row_order="sorted").order(w).tolist() == [1, 3, 0, 2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mapping",
     [M.Differential(), M.Offset(), M.BitSliced(radix=4, slices=2), M.Significance()],

@@ -81,7 +81,7 @@ def test_ranges_are_those_of_every_array():
     # nothing is clipped, so that the error is a few steps; without calibration it is not
     error = lambda tile: np.linalg.norm(apply(tile, x[0]) - x[0] @ W) / np.linalg.norm(x[0] @ W)
     assert error(tile) < 0.02 < 0.2 < error(make(W, HW))
-    quantile = calibrate(tile, list(BATCHES), outputs=Quantile(q=0.9))
+    quantile = calibrate(tile, list(BATCHES), inputs=None, outputs=Quantile(q=0.9))
     assert (quantile.full_scale < tile.full_scale).all()
     np.testing.assert_array_equal(quantile.input_range, tile.input_range)
 
@@ -93,15 +93,16 @@ def test_what_was_never_seen_stays():
     assert (tile.full_scale[0, 1] < 1e-5).all() and np.isfinite(apply(tile, BATCHES[0])).all()
 
 
+@pytest.mark.long
 def test_calibration_draws_what_products_draw():
     hw = HW.replace(device=xb.devices.Gaussian(read_std=1e-6))
     tile = make(W, hw, key=jax.random.key(0))
     with pytest.raises(ValueError, match="key must be given"):
-        calibrate(tile, BATCHES, outputs=Max())
-    scales = [calibrate(tile, BATCHES, outputs=Max(), key=jax.random.key(k)).full_scale for k in (1, 1, 2)]
+        calibrate(tile, BATCHES, inputs=None, outputs=Max())
+    scales = [calibrate(tile, BATCHES, inputs=None, outputs=Max(), key=jax.random.key(k)).full_scale for k in (1, 1, 2)]
     np.testing.assert_array_equal(scales[0], scales[1])
     assert np.abs(scales[0] - scales[2]).max() > 0
-    assert calibrate(tile, BATCHES, inputs=Max()).input_range.shape == (2,)
+    assert calibrate(tile, BATCHES, inputs=Max(), outputs=None).input_range.shape == (2,)
 
 
 @pytest.mark.parametrize(

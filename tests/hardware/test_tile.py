@@ -20,6 +20,7 @@ def test_ideal_arrays_give_the_product_for_any_tiling():
         np.testing.assert_allclose(y, X @ W, rtol=0, atol=2e-5 * np.abs(X @ W).max())
 
 
+@pytest.mark.long
 def test_padding_contributes_nothing_with_wires():
     hw = xb.Hardware(rows=40, cols=21, wires=xb.Wires(r_word=5.0, r_bit=5.0))
     split = xb.program(W, hw.replace(rows=20, cols=16))(X)
@@ -88,6 +89,7 @@ def test_input_range_gradient_counts_every_call():
     assert np.isfinite(jax.grad(loss)(0.0, [x])) and np.isfinite(loss(-1.0, [x]))
 
 
+@pytest.mark.long
 def test_zero_weights_and_columns():
     x = jnp.arange(1.0, 5.0)
     noisy = xb.Hardware(device=xb.devices.Gaussian(program_std=1e-6, read_std=1e-6))

@@ -59,7 +59,7 @@ def test_calibration_finds_the_largest_values():
     xb.nn.calibrate(m, [X, 2 * X])
     np.testing.assert_allclose(m.input_range[...], 2 * np.abs(X).max(), rtol=1e-6)
     tile = xb.program(m.kernel[...], xb.Hardware(dac=xb.DAC(bits=8)), input_range=m.input_range[...])
-    np.testing.assert_allclose(m.hardware.adc.full_scale, np.abs(tile.currents(2 * X)).max(), rtol=1e-5)
+    np.testing.assert_allclose(m.hardware.adc.full_scale, np.abs(tile.currents(2 * X)[0]).max(), rtol=1e-5)
     np.testing.assert_allclose(m(X), X @ m.kernel[...], rtol=0, atol=0.05 * np.abs(X @ m.kernel[...]).max())
 
 

@@ -157,8 +157,8 @@ def calibrate(
     tile: Tile,
     batches: Iterable[ArrayLike],
     *,
-    inputs: Tracker | None = None,
-    outputs: Tracker | None = None,
+    inputs: Tracker | None = Max(),
+    outputs: Tracker | None = Max(),
     key: Key[Array, ""] | None = None,
 ) -> Tile:
     """The tile with the ranges of its converters set from inputs it will see.
@@ -169,8 +169,8 @@ def calibrate(
     Args:
       tile: what :func:`xbar_jax.program` returned.
       batches: of inputs, each [..., inputs].
-      inputs: tracker of |x|; None leaves the input ranges.
-      outputs: tracker of the column currents, A; None leaves the full scales.
+      inputs: tracker of |x|, the largest by default; None leaves the input ranges.
+      outputs: tracker of the column currents, A, the largest by default; None leaves the full scales.
       key: of the reads, one after another; required with ``outputs`` exactly when ``tile.needs_key``.
 
     Returns:

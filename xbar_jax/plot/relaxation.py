@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from xbar_jax.devices.relaxation import Relaxation
-from xbar_jax.devices.relaxation_fit import RelaxationData, predicted
 
-
-def relaxation_spread(law: Relaxation, data: RelaxationData, times: Sequence[float], *, title: str) -> Figure:
+def relaxation_spread(
+    law: Callable[[np.ndarray, float], tuple[Any, Any]], data: Any, times: Sequence[float], *, title: str
+) -> Figure:
     """Mean and standard deviation of the change against conductance, a panel for each time.
 
     Args:
-      law: lines.
-      data: points, of three levels each, with their standard errors.
+      law: (g, t) -> mean and mean square of the change, S and S^2; the lines.
+      data: ``level``, ``g`` [cells], ``change`` [cells, times] S, ``t`` s; points of three levels each, with their
+        standard errors.
       times: s, among ``data.t``.
       title: heading.
     """
@@ -24,7 +25,7 @@ def relaxation_spread(law: Relaxation, data: RelaxationData, times: Sequence[flo
     figure.suptitle(title, fontsize=10)
     panels = figure.subplots(1, len(times), sharey=True, squeeze=False)[0]
     low = np.arange(0, 32, 3)
-    fine = np.linspace(0.1e-6, float(law.g_max), 100)
+    fine = np.linspace(0.1e-6, float(data.g.max()), 100)
     for axes, t in zip(panels, times, strict=True):
         change = data.change[:, int(np.argmin(np.abs(data.t - t)))]
         parts = [(data.level >= k) & (data.level < min(k + 3, 32)) & np.isfinite(change) for k in low]
@@ -37,7 +38,7 @@ def relaxation_spread(law: Relaxation, data: RelaxationData, times: Sequence[flo
         axes.errorbar(
             g, [1e6 * change[p].mean() for p in parts], std / n, fmt="s", ms=4, color="C1", label="measured mean"
         )
-        mean, square = predicted(law, fine, t)
+        mean, square = law(fine, t)
         axes.plot(1e6 * fine, 1e6 * np.sqrt(square - mean**2), color="C0", label="fitted spread")
         axes.plot(1e6 * fine, 1e6 * mean, color="C1", label="fitted mean")
         axes.set_title(f"{t:g} s after programming", fontsize=10)

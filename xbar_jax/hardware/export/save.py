@@ -23,9 +23,9 @@ def save(
     tiles: Tile | Mapping[str, Tile],
     path: str | Path,
     *,
-    output_scale: Mapping[str, ArrayLike] | None = None,
-    bias: Mapping[str, ArrayLike] | None = None,
-    matrix: Mapping[str, ArrayLike] | None = None,
+    output_scale: Mapping[str, ArrayLike] | ArrayLike | None = None,
+    bias: Mapping[str, ArrayLike] | ArrayLike | None = None,
+    matrix: Mapping[str, ArrayLike] | ArrayLike | None = None,
     seed: int | Key[Array, ""] | None = None,
     vectors: int = 16,
 ) -> None:
@@ -40,7 +40,7 @@ def save(
     Args:
       tiles: what ``xb.program`` returned, or several by name (``xb.nn.tiles(model)``).
       path: the folder; made if absent.
-      output_scale: by name, [outputs], gamma_learn, by which the product is multiplied digitally.
+      output_scale: by name (or, of one tile, by itself, as the next two), [outputs], gamma_learn, by which the product is multiplied digitally.
       bias: by name, [outputs], added digitally after that, on top of the tile's own.
       matrix: by name, [inputs, outputs], the weights that were programmed; :func:`verify` compares with them. Default:
         those that the targets stand for.
@@ -63,7 +63,12 @@ def save(
     found = named("save", tiles)
     if not isinstance(vectors, (int, np.integer)) or vectors < 1:
         raise ValueError(f"export.save: vectors must be a whole number >= 1, got {vectors!r}")
-    given = _by_name(found, output_scale=output_scale, bias=bias, matrix=matrix)
+    arguments = {"output_scale": output_scale, "bias": bias, "matrix": matrix}
+    if isinstance(tiles, Tile):
+        # One tile has one name, which need not be given.
+        (name,) = found
+        arguments = {k: v if v is None or isinstance(v, Mapping) else {name: v} for k, v in arguments.items()}
+    given = _by_name(found, **arguments)
     arrays: dict[str, np.ndarray] = {}
     layers = {name: _layer(name, tile, given[name], int(vectors), arrays) for name, tile in found.items()}
     body = {
@@ -78,7 +83,7 @@ def save(
     files.write(Path(path), body, arrays)
 
 
-def _by_name(tiles: Mapping[str, Tile], **given: Mapping[str, ArrayLike] | None) -> dict[str, dict[str, Any]]:
+def _by_name(tiles: Mapping[str, Tile], **given: Any) -> dict[str, dict[str, Any]]:
     """The arguments of each tile, checked; None where there is none."""
     for argument, values in given.items():
         odd = sorted(set(values or {}) - set(tiles))
