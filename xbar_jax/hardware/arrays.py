@@ -59,7 +59,8 @@ def currents(
         if hw.wires is not None:
             effective = jax.vmap(lambda g: effective_conductance(g, hw.wires))
             g = effective(g.reshape(-1, rows, lines)).reshape(g.shape)
-        i = jnp.einsum("dabr,odarc->odabc", v, hw.mapping.analog(g))
+        # One product for each conversion: XLA's is twice as fast on a CPU without a further batch axis.
+        i = jnp.stack([jnp.matmul(v, g) for g in hw.mapping.analog(g)])
     else:
         # One vmap over all arrays, not one for each axis: every level is traced anew.
         v = jnp.broadcast_to(v[None], (planes, *v.shape)).reshape(-1, reads * batch, rows)

@@ -339,6 +339,8 @@ def _conductance(hw: Hardware, tiling: Tiling, state: Any, t: Array, key) -> Arr
     if device is not None:
         look = lambda s, k, row, col: device.read(s, t, key=k, row=row, col=col)
         g = over_arrays(hw, tiling, key, look, state)
+    if tiling.spare == (0, 0):
+        return g
     used = tiling.used()
     extra = hw.mapping.extra_cols
     if extra:
