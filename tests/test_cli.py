@@ -223,9 +223,9 @@ def test_bench_runs_the_scripts_of_the_checkout_with_this_python(tmp_path, monke
     calls = []
     monkeypatch.setattr(subprocess, "run", lambda c: calls.append(c) or subprocess.CompletedProcess(c, len(calls) - 1))
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["bench", "--quick"]) == 4  # the worst of 0 to 4
-    assert [c[0] for c in calls] == [sys.executable] * 5
-    names = ("solve", "update", "overhead", "dynamics", "program")
+    assert cli.main(["bench", "--quick"]) == 5  # the worst of 0 to 5
+    assert [c[0] for c in calls] == [sys.executable] * 6
+    names = ("solve", "update", "overhead", "dynamics", "program", "inference")
     assert [c[1].rsplit("/", 1)[1] for c in calls] == [f"{n}.py" for n in names]
     assert all(c[2:] == ["--out", f"runs/bench/{n}.json", "--quick"] for c, n in zip(calls, names, strict=True))
     assert (tmp_path / "runs/bench").is_dir()
