@@ -12,6 +12,8 @@ from oracle import array, nodal
 import xbar_jax as xb
 from xbar_jax import native
 
+pytestmark = pytest.mark.long
+
 ROWS, COLS = 9, 7
 RNG = np.random.default_rng(5)
 EACH = dict(r_word=RNG.uniform(0.5, 60, (ROWS, COLS - 1)), r_bit=RNG.uniform(0.5, 60, (ROWS - 1, COLS)))
@@ -110,7 +112,6 @@ LEADS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", LEADS)
 def test_gradient_of_the_effective_conductance(name, x64):
     """The compiled gradient in g, with the rest of the derivative beside it, is that of the JAX form."""
@@ -256,7 +257,6 @@ def test_a_start_saves_iterations_and_changes_nothing(x64):
         xb.solve(g[:3], wires, left=v[:3], start=cold)
 
 
-@pytest.mark.long
 def test_every_way_to_batch(x64):
     """Shared or not: cells, wires, drives, in one call and nested."""
     g, v = array(6, 5, seed=7)

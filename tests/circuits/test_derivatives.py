@@ -14,6 +14,8 @@ from oracle import array
 import xbar_jax as xb
 from xbar_jax.numerics import resolvent
 
+pytestmark = pytest.mark.long
+
 G, V = array(4, 3, low=1e2, high=1e3)
 
 
@@ -37,7 +39,6 @@ def effective_default(g, v, r, lead, end):
     return v @ xb.effective_conductance(g * 1e-3, xb.Wires(r_word=r[0], r_bit=r[1])) * 1e3
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("f", [solved, solved_default, effective, effective_default], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("mode", ["fwd", "rev"])
 def test_second_order_derivatives(f, mode, x64):
@@ -46,7 +47,6 @@ def test_second_order_derivatives(f, mode, x64):
     check_grads(f, args, order=2, modes=(mode,), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.long
 def test_hessian_modes_agree(x64):
     f = lambda g: solved_default(g, jnp.asarray(V), jnp.array([20.0, 30.0]), None, None).sum()
     g = jnp.asarray(G * 1e3)
@@ -54,7 +54,6 @@ def test_hessian_modes_agree(x64):
     np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.long
 def test_batches_of_inputs_arrays_and_gradients_equal_loops(x64):
     rng = np.random.default_rng(0)
     g = jnp.asarray(rng.uniform(1e-5, 1e-3, (3, 5, 4)))
@@ -140,7 +139,6 @@ def test_status_says_when_the_steps_run_out(x64):
     assert xb.solve(g, xb.Wires(r_word=50.0, r_bit=50.0), left=1.0, throw=True).converged
 
 
-@pytest.mark.long
 def test_read_is_exact_whichever_way_it_goes(dtype):
     g, _ = array(40, 30)
     v = np.random.default_rng(1).uniform(-1, 1, (2, 5, 40))

@@ -16,6 +16,8 @@ from scipy.linalg import expm
 
 import xbar_jax as xb
 
+pytestmark = pytest.mark.long
+
 SCHEMES = {"backward_euler": 1, "sdirk2": 2}
 NGSPICE = shutil.which("ngspice")
 
@@ -171,7 +173,6 @@ TERMINALS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", TERMINALS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ends_at_the_operating_point(name, scheme, x64):
@@ -293,7 +294,6 @@ def test_derivatives(scheme, mode, x64):
     check_grads(f, args, order=1, modes=(mode,), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.long
 def test_second_order_derivatives_and_those_at_the_limits(x64):
     g, v, _ = network(shape=(3, 2))
     f = lambda c: functional(jnp.asarray(g * 1e3), jnp.array([200.0, 300.0, 50.0]), c, jnp.asarray(v), 0.7, "sdirk2")[
@@ -314,7 +314,6 @@ def test_second_order_derivatives_and_those_at_the_limits(x64):
             np.testing.assert_allclose(grad[where], difference, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.long
 def test_single_precision_gradient_where_capacitors_outweigh_wires():
     """H W is about 1e4 here; without its second pass the adjoint would lose another digit."""
     g, v, _ = network()
@@ -328,7 +327,6 @@ def test_single_precision_gradient_where_capacitors_outweigh_wires():
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * np.abs(b).max())
 
 
-@pytest.mark.long
 def test_vmap_over_everything_equals_loops(x64):
     rng = np.random.default_rng(0)
     g = jnp.asarray(rng.uniform(1e-5, 1e-3, (3, 4, 3)))

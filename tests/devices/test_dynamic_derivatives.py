@@ -12,6 +12,8 @@ from xbar_jax.devices.linear_ion_drift import LinearIonDrift
 from xbar_jax.devices.vteam import VTEAM
 from xbar_jax.devices.yakopcic import Yakopcic
 
+pytestmark = pytest.mark.long
+
 # What a number that is 0 is compared to.
 SIZES = {"w_on": 3e-9, "team_on": 3e-9, "delta": 0.02}
 
@@ -44,7 +46,6 @@ def outcome(dev, args):
     return after.x + after.x_lo
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", DEVICES)
 def test_every_derivative_is_that_of_finite_differences(name, x64):
     dev, x, v, t = points(DEVICES[name])
