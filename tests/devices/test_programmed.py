@@ -225,7 +225,8 @@ def test_noise_belongs_to_the_cell(name):
     dev = DEVICES[name]
     whole = program(dev, jnp.full((7, 8), 1.5e-5))
     part = program(dev, jnp.full(SMALL, 1.5e-5), row=3, col=2)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[3:, 2:], b), whole, part)
+    # The words are the same; what is computed of them may differ by a rounding between two sizes of an array.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[3:, 2:], b, rtol=3e-7), whole, part)
     assert len(np.unique(whole.g)) == whole.g.size
     seen = [dev.read(part, 60.0, key=jax.random.key(1), row=3 + k, col=2) for k in (0, 1)]
     np.testing.assert_array_equal(seen[0] == seen[1], np.broadcast_to(dev.noise(part, part.g, 60.0) == 0, SMALL))
