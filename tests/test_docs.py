@@ -45,6 +45,7 @@ def test_readme_examples_run(capsys, tmp_path, monkeypatch):
     exec(compile(moving, "README.md", "exec"), names)
     assert names["out"].converged.all() and names["out"].disturb.max() < 1e-5
     monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
     exec(compile(chip, "README.md", "exec"), {})
     fresh, year, ok = capsys.readouterr().out.split()
     assert 0.01 < float(fresh) < 0.15 and float(year) < 0.25 and ok == "True"
