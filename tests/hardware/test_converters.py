@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -463,10 +461,3 @@ def test_bad_input(part, message):
 def test_ideal_converters_have_no_codes():
     with pytest.raises(ValueError, match=r"DAC.codes: dac.bits must be finite, got inf"):
         DAC().codes(X, 1.0)
-
-
-def test_the_page_runs():
-    page = Path(__file__).parents[2] / "docs" / "converters.md"
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
-            exec(compile(block, page.name, "exec"), {})

@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 
-from xbar_jax.plot.parts import colours, number_lines, si_prefix
+from xbar_jax.plot.parts import colours, draw_maps, number_lines, si_prefix
 
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#ffd76a", "#f98e3c", "#d7301f", "#7f0000", "#2b0000"])
 
@@ -55,22 +55,13 @@ def array_maps(sol: Any, *, title: str = "") -> Figure:
     wide = 3.4 if across == 4 else 4.4
     figure = Figure(figsize=(across * wide, (4 // across) * (0.8 * wide * ratio + 0.6) + 0.4), layout="constrained")
     panels = figure.subplots(4 // across, across, squeeze=False)
-    for axes, (values, unit, name, from_zero) in zip(panels.ravel(), maps, strict=True):
+    shown = []
+    for values, unit, name, from_zero in maps:
         scale, prefix = si_prefix(values)
-        cmap, low, high = colours(values / scale, "viridis", "RdBu_r", from_zero)
-        square = "equal" if rows / cols == ratio else "auto"
-        image = axes.imshow(values / scale, cmap=cmap, vmin=low, vmax=high, interpolation="nearest", aspect=square)
-        bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
-        bar.ax.tick_params(labelsize=8)
-        axes.set_title(f"{name}, {prefix}{unit}", fontsize=10)
-        number_lines(axes, rows, cols)
-    for axes in panels[-1]:
-        axes.set_xlabel("bit line", fontsize=9)
-    for axes in panels[:, 0]:
-        axes.set_ylabel("word line", fontsize=9)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    return figure
+        shown.append(
+            (values / scale, f"{name}, {prefix}{unit}", *colours(values / scale, "viridis", "RdBu_r", from_zero))
+        )
+    return draw_maps(figure, panels, shown, square=rows / cols == ratio, title=title)
 
 
 def array_branches(sol: Any, wires: Any = None, *, title: str = "") -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,23 @@ def number_lines(axes: Any, rows: int, cols: int) -> None:
         step = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, n) if n <= 10 * s)
         axis.set_ticks(np.arange(0, n, step))
     axes.tick_params(labelsize=8)
+
+
+def draw_maps(figure: Figure, panels: np.ndarray, shown: Iterable[tuple], *, square: bool, title: str) -> Figure:
+    """Maps of an array, each (values [rows, cols], label, colour map, its limits), in a grid of panels."""
+    for axes, (values, label, cmap, low, high) in zip(panels.ravel(), shown, strict=True):
+        aspect = "equal" if square else "auto"
+        image = axes.imshow(values, cmap=cmap, vmin=low, vmax=high, interpolation="nearest", aspect=aspect)
+        figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02).ax.tick_params(labelsize=8)
+        axes.set_title(label, fontsize=10)
+        number_lines(axes, *values.shape)
+    for axes in panels[-1]:
+        axes.set_xlabel("bit line", fontsize=9)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("word line", fontsize=9)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
 
 
 def save(figure: Figure, file: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from xbar_jax.plot.parts import colours, number_lines, si_prefix
+from xbar_jax.plot.parts import colours, draw_maps, si_prefix
 
 
 def programmed(
@@ -37,19 +37,7 @@ def programmed(
     tall = float(np.clip(rows / cols, 0.35, 2.0))
     figure = Figure(figsize=(9.6, 2 * (3.6 * tall + 0.5) + 0.4), layout="constrained")
     panels = figure.subplots(2, 2)
-    for axes, (values, label, cmap, low, high) in zip(panels.ravel(), shown, strict=True):
-        square = "equal" if rows / cols == tall else "auto"
-        image = axes.imshow(values, cmap=cmap, vmin=low, vmax=high, interpolation="nearest", aspect=square)
-        figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02).ax.tick_params(labelsize=8)
-        axes.set_title(label, fontsize=10)
-        number_lines(axes, rows, cols)
-    for axes in panels[-1]:
-        axes.set_xlabel("bit line", fontsize=9)
-    for axes in panels[:, 0]:
-        axes.set_ylabel("word line", fontsize=9)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    return figure
+    return draw_maps(figure, panels, shown, square=rows / cols == tall, title=title)
 
 
 def convergence(
