@@ -14,6 +14,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Every compiled program maps memory, and Linux allows a process 65530 maps: a worker keeps one module's programs."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     with jax.enable_x64(True):

@@ -27,6 +27,7 @@ from xbar_jax.devices.relaxation import Relaxation
 from xbar_jax.devices.relaxation_fit import RelaxationData, fit_relaxation, load_relaxation
 from xbar_jax.devices.response import pulse_response, saturating_exponential, saturating_exponential_inverse
 from xbar_jax.devices.rram import RRAM, RRAMState
+from xbar_jax.devices.sky130 import Sky130
 from xbar_jax.devices.soft_bounds import SoftBounds, symmetry_point
 from xbar_jax.devices.soft_bounds_reference import SoftBoundsReference
 from xbar_jax.devices.spread import Spread
@@ -80,6 +81,7 @@ __all__ = [
     "RRAMState",
     "Relaxation",
     "RelaxationData",
+    "Sky130",
     "SoftBounds",
     "SoftBoundsReference",
     "Spread",
