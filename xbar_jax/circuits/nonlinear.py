@@ -29,6 +29,7 @@ from jax import lax
 from xbar_jax.circuits.krylov import bicgstab
 from xbar_jax.circuits.lines import drops, factor, ladder_solve, source_voltage
 from xbar_jax.circuits.network import Network, line_currents
+from xbar_jax.numerics import max_abs
 from xbar_jax.tree import dataclass
 from xbar_jax.typing import Array, Bool, Float, Scalar
 
@@ -36,8 +37,10 @@ from xbar_jax.typing import Array, Bool, Float, Scalar
 _HALVINGS = 12
 # Armijo: a step must lower |F| by this fraction of what a linear law would.
 _DESCENT = 1e-4
-# Below this residual a step may also be judged by the residual itself.
+# Below this residual a step may also be judged by the residual itself; once the voltage law holds, by it alone.
 _NEAR = 1e-2
+# The first step from rest takes secants of the law up to this many times its slopes there, or that part of them.
+_BEND = 10.0
 # Newton is given up after so many steps in a row that lower neither |F| nor the residual by a tenth.
 _PROGRESS, _PATIENCE = 0.9, 5
 # Iterations of a linear solve inside a Newton step or a derivative.
@@ -112,7 +115,8 @@ class _Iterate:
 
     Attributes:
       i: currents, A. shifts: of floating lines, V. f: violation of the voltage law, V. s: slopes, S.
-      c: right-hand side of the next step, A. merit: |F|, V.
+      c: right-hand side of the next step, A. merit: |F|, V; inf where near.
+      near: the voltage law holds and the residual is below _NEAR.
       amiss: largest violation of a current law, A. residual: that over the largest current. reached: it is small enough.
     """
 
@@ -122,9 +126,19 @@ class _Iterate:
     s: Voltages
     c: Float[Array, "rows cols"]
     merit: Float[Array, ""]
+    near: Bool[Array, ""]
     amiss: Float[Array, ""]
     residual: Float[Array, ""]
     reached: Bool[Array, ""]
+
+
+def _bent(start: _Iterate, law, e) -> _Iterate:
+    """Secants of the law from 0 V to half the source voltage e instead of slopes at 0 V: one Newton step less."""
+    half = jnp.where(e == 0, 1.0, 0.5 * e)
+    (s,) = start.s
+    secant = (law((half,)) - law((jnp.zeros_like(e),))) / half
+    secant = jnp.where(jnp.isfinite(secant), jnp.clip(secant, s / _BEND, s * _BEND), s)
+    return start.replace(s=(secant,), c=start.c + (s - secant) * start.f[0])
 
 
 def _norm(f: Voltages):
@@ -157,7 +171,6 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
     """
     eps = jnp.finfo(emf[0].dtype).eps
     scale = jnp.abs(jnp.stack(emf)).sum(0)
-    size = lambda x: jnp.abs(x).max()
     fall = lambda i: _fall(network, i, len(emf))
 
     def excess(i) -> Shifts:
@@ -165,20 +178,24 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
         word, bit = network.word.loose, network.bit.loose
         return jnp.where(word, i.sum(1), 0.0), jnp.where(bit, i.sum(0), 0.0)
 
-    def look(i, shifts, f) -> _Iterate:
-        v = tuple(x + y for x, y in zip(_voltages(network, emf, i, shifts), f, strict=True))
+    def look(i, shifts, f, v=None) -> _Iterate:
+        if v is None:
+            v = tuple(x + y for x, y in zip(_voltages(network, emf, i, shifts), f, strict=True))
         law, s = _slopes(cells, network, v)
         # Rising currents only; a falling one would make the network indefinite.
         s = tuple(jnp.maximum(x, 0.0) if k == 0 else jnp.minimum(x, 0.0) for k, x in enumerate(s))
         h = law - i
         c = h - sum(x * y for x, y in zip(s, f, strict=True))
-        merit = _norm(tuple(x + d for x, d in zip(f, fall(h), strict=True)))
-        amiss, largest = size(c), size(i)
+        amiss, largest = max_abs(c), max_abs(i)
+        still = jnp.stack([~(x != 0).any() for x in f]).all()
         if network.word.floating or network.bit.floating:
-            amiss = jnp.maximum(amiss, jnp.maximum(*map(size, excess(i))))
-        noise = _ROUNDING * eps * (jnp.abs(i) + jnp.abs(jnp.stack(s)).sum(0) * scale).max()
+            amiss = jnp.maximum(amiss, jnp.maximum(*map(max_abs, excess(i))))
+        noise = _ROUNDING * eps * max_abs(jnp.abs(i) + sum(map(jnp.abs, s)) * scale)
         residual = amiss / jnp.where(largest > 0, largest, 1.0)
-        return _Iterate(i, shifts, f, s, c, merit, amiss, residual, amiss <= tol * largest + noise)
+        near = (residual < _NEAR) & still
+        far = lambda: _norm(tuple(x + d for x, d in zip(f, fall(h), strict=True)))
+        merit = lax.cond(near, lambda: jnp.full_like(amiss, jnp.inf), far)
+        return _Iterate(i, shifts, f, s, c, merit, near, amiss, residual, amiss <= tol * largest + noise)
 
     def unfinished(state):
         x, slow, steps = state
@@ -198,10 +215,11 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
 
         def good(new: _Iterate, t):
             less = lambda a, b: a <= (1.0 - _DESCENT * t) * b  # false for NaN and for a current that overflows
-            return less(new.merit, x.merit) | (less(new.amiss, x.amiss) & (residual < _NEAR))
+            closer = less(new.amiss, x.amiss)
+            return jnp.where(x.near, closer, new.near | less(new.merit, x.merit) | (closer & (residual < _NEAR)))
 
         def trial(t):
-            along = lambda x, dx: x + t * dx
+            along = lambda x, dx: jnp.where(t > 0, x + t * dx, x)
             return look(along(x.i, di), jax.tree.map(along, x.shifts, dphi), tuple((1.0 - t) * f for f in x.f))
 
         def too_long(search):
@@ -210,24 +228,28 @@ def newton_currents(cells: Any, network: Network, emf: Voltages, tol: Scalar, ma
 
         def halve(search):
             t, _, halvings = search
-            return 0.5 * t, trial(0.5 * t), halvings + 1
+            # At last the step is none, and leaves the slopes of this very point in the place of the secants of the first.
+            t = jnp.where(halvings < _HALVINGS - 1, 0.5 * t, 0.0)
+            return t, trial(t), halvings + 1
 
         one = jnp.ones_like(x.merit)
         t, new, _ = lax.while_loop(too_long, halve, (one, trial(one), jnp.int32(0)))
-        moved = good(new, t)
+        moved = good(new, t) & (t > 0)
         fast = (new.merit < _PROGRESS * x.merit) | (new.amiss < _PROGRESS * x.amiss)
-        new = jax.tree.map(lambda new, old: jnp.where(moved, new, old), new, x)
         slow = jnp.where(moved, jnp.where(fast, 0, slow + 1), jnp.where(slow > 0, _PATIENCE, 1))
         return new, slow, steps + 1
 
-    # From rest: the first step is the linear array of small-signal conductances. An exponential law then rises to its
-    # wires in a few damped steps, where from v = e Newton would come down by no more than 1/k a step.
+    # From rest: the first step is a linear array. An exponential law then rises to its wires in a few damped steps, where
+    # from v = e Newton would come down by no more than 1/k a step.
     rest = (jnp.zeros_like(emf[0]),) if len(emf) == 1 else (emf[1], emf[1])
     nothing = jnp.zeros_like(emf[0])
-    start = look(nothing, _no_shifts(nothing), tuple(v - e for v, e in zip(rest, emf, strict=True)))
+    start = look(nothing, _no_shifts(nothing), tuple(v - e for v, e in zip(rest, emf, strict=True)), rest)
+    if len(emf) == 1:
+        start = _bent(start, partial(_law, cells, network), emf[0])
     if guess is not None:
         near = look(lax.stop_gradient(guess), _no_shifts(nothing), tuple(jnp.zeros_like(e) for e in emf))
-        start = jax.tree.map(lambda a, b: jnp.where(near.merit < start.merit, a, b), near, start)
+        nearer = near.near | (near.merit < start.merit)
+        start = jax.tree.map(lambda a, b: jnp.where(nearer, a, b), near, start)
     x, _, steps = lax.while_loop(unfinished, step, (start, jnp.int32(0), jnp.int32(0)))
     return x.i, x.shifts, (steps, x.residual, x.reached)
 
@@ -272,8 +294,7 @@ def _two_sided(network: Network, gw, gb, c, *, tol: Scalar):
 
     def refine(apply, correct, c):
         """Repeats an inexact solve as long as that is needed and helps."""
-        size = lambda x: jnp.abs(x).max()
-        goal = lambda i: tol * size(i) + _ROUNDING * jnp.finfo(c.dtype).eps * size(c)
+        goal = lambda i: tol * max_abs(i) + _ROUNDING * jnp.finfo(c.dtype).eps * max_abs(c)
 
         def unfinished(state):
             i, _, worst, before, passes = state
@@ -284,11 +305,11 @@ def _two_sided(network: Network, gw, gb, c, *, tol: Scalar):
             reduction = jnp.where(passes == 0, 0.1 * tol, jnp.clip(0.1 * goal(i) / worst, 1e-12, 1e-3))
             new = i + correct(miss, reduction)
             miss_new = c - apply(new)
-            better = size(miss_new) < worst
+            better = max_abs(miss_new) < worst
             i, miss = jnp.where(better, new, i), jnp.where(better, miss_new, miss)
-            return i, miss, size(miss), worst, passes + 1
+            return i, miss, max_abs(miss), worst, passes + 1
 
-        start = jnp.zeros_like(c), c, size(c), jnp.full_like(size(c), jnp.inf), jnp.int32(0)
+        start = jnp.zeros_like(c), c, max_abs(c), jnp.full_like(max_abs(c), jnp.inf), jnp.int32(0)
         return lax.while_loop(unfinished, again, start)[0]
 
     def krylov(outer, inner, rhs, reduction):
