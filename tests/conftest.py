@@ -21,6 +21,16 @@ def forget_programs():
     jax.clear_caches()
 
 
+@pytest.fixture(autouse=True)
+def compile_fast(request):
+    """Tests marked ``long`` spend most of their time in XLA's optimisations, on which no result may rest."""
+    long = request.node.get_closest_marker("long") is not None
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", before or long)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def x64():
     with jax.enable_x64(True):
