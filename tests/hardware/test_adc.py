@@ -13,6 +13,7 @@ import xbar_jax as xb
 from xbar_jax.hardware.adc import ADC
 from xbar_jax.hardware.cyclic import Cyclic
 from xbar_jax.hardware.dac import DAC
+from xbar_jax.hardware.quantize import quantize
 from xbar_jax.hardware.ramp import Ramp
 from xbar_jax.hardware.sar import SAR
 
@@ -242,5 +243,37 @@ def test_bad_input(part, message):
 
 
 def test_ideal_converters_have_no_codes():
-    with pytest.raises(ValueError, match=r"DAC.codes: dac.bits must be finite, got inf"):
-        DAC().codes(X, 1.0)
+    for name, codes in (
+        ("DAC.codes: dac", lambda: DAC().codes(X, 1.0)),
+        ("DAC.voltage_of: dac", lambda: DAC(bits=None).voltage_of(1, 0.2)),
+        ("ADC.codes: adc", lambda: ADC().codes(X, 1e-6)),
+        ("ADC.current_of: adc", lambda: ADC(bits=0).current_of(1, 1e-6)),
+    ):
+        with pytest.raises(ValueError, match=rf"{name}.bits must be finite, since an ideal converter has no codes"):
+            codes()
+
+
+@pytest.mark.parametrize(
+    "adc",
+    [ADC(bits=6, nonlinearity=0.02), Ramp(bits=6, curve=0.05), SAR(bits=6), Cyclic(bits=6)],
+    ids=["bow", "ramp", "sar", "cyclic"],
+)
+@pytest.mark.parametrize("full", [0.0, -1.0])
+def test_no_full_scale_gives_nothing_and_leads_out_of_there(adc, full):
+    state = adc.draw((1, 1, 1, 4), COLS, key=None, dtype=jnp.float32)
+    i = jnp.linspace(-1.0, 1.0, 4).reshape(1, 1, 1, 1, 4)
+    f = lambda i, full: adc.convert(i, jnp.full((1, 1, 1, 1, 1), full), state, key=None, col=COLS)
+    np.testing.assert_array_equal(f(i, jnp.float32(full)), 0.0)
+    slopes = jax.grad(lambda i, full: (f(i, full) ** 2).sum() + (jnp.sign(i) * f(i, full)).sum(), (0, 1))(
+        i, jnp.float32(full)
+    )
+    assert all(np.isfinite(s).all() for s in slopes)
+
+
+def test_fractional_bits_stay_within_the_bound():
+    """2^2.5 - 2 = 3.66 steps of .547: the last whole one is .547, the bound 1 is none."""
+    x = jnp.asarray([0.2, 0.5, 1.0, 5.0, -5.0])
+    got = np.asarray(quantize(x, 1.0, 2.5))
+    step = 2 / (2**2.5 - 2)
+    np.testing.assert_allclose(got, [0, step, step, step, -step], rtol=1e-6)
+    assert np.abs(got).max() <= 1

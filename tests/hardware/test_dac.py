@@ -197,12 +197,31 @@ def test_input_noise_is_of_the_sample_and_the_global_row():
     part = drive(dac, 0 * X, key=key, row=20 + ROWS).v
     np.testing.assert_array_equal(part, v[:, :6, 20:29])
     product = jax.jit(lambda hw: xb.program(W, hw, key=key)(X, key=key))
-    hw = xb.Hardware(dac=DAC(noise=0.05))
+    # One scale for all arrays: the noise of the least conductance counts by it.
+    hw = xb.Hardware(dac=DAC(noise=0.05), mapping=xb.mapping.Differential(per="fixed", w_max=4.0))
     whole = product(hw)
-    for rows, cols in ((4, 3), (5, 4)):
-        np.testing.assert_allclose(product(hw.replace(rows=rows, cols=cols)), whole, rtol=0, atol=2e-5)
-    assert np.abs(whole - X @ W).max() > 1e-2
-    # pulses of one code share the error of its level
+    for rows in (4, 5):
+        np.testing.assert_allclose(product(hw.replace(rows=rows)), whole, rtol=0, atol=2e-5)
+    error = np.asarray(whole - X @ W)
+    assert np.abs(error).max() > 1e-2
+    # Arrays side by side have drivers of their own: the columns of the first see those of the whole, the others do not.
+    apart = np.asarray(product(hw.replace(cols=3)) - X @ W)
+    np.testing.assert_allclose(apart[:, :3], error[:, :3], rtol=0, atol=2e-5)
+    assert np.abs(apart[:, 3] - error[:, 3]).max() > 1e-2
+
+
+def test_both_circuits_of_a_pair_have_their_drivers():
+    """A weight of nearly 0 is two cells of g_min, whose errors do not cancel: std = noise g_min / window sqrt(2 rows)."""
+    w = jnp.concatenate([jnp.full((100, 1), 1e-12), jnp.ones((100, 1))], axis=1)
+    mapping = xb.mapping.Differential(g_min=5e-6, g_max=25e-6, per="tile")
+    tile = xb.program(w, xb.Hardware(dac=DAC(noise=0.1), mapping=mapping))
+    y = np.asarray(tile(jnp.zeros((20000, 100)), key=jax.random.key(0)))
+    np.testing.assert_allclose(y[:, 0].std(), 0.1 * 5 / 20 * np.sqrt(2 * 100), rtol=0.02)
+    np.testing.assert_allclose(y[:, 1].std(), 0.1 * np.sqrt((25**2 + 5**2) / 20**2 * 100), rtol=0.02)
+
+
+def test_pulses_of_one_code_share_the_error_of_its_level():
+    key = jax.random.key(2)
     dac = xb.canonical(DAC(noise=0.05, bits=5, mode="pwm", code_bits=5))
     one, many = (total(drive(dac, X, linear=linear, key=key)) for linear in (True, False))
     np.testing.assert_allclose(one, many, atol=1e-7)

@@ -236,15 +236,15 @@ def rewritten(folder, change):
 
 def test_another_version_or_class_is_an_error(copy):
     def newer(body, arrays):
-        body["version"] = 2
+        body["version"] = 3
 
     def unknown(body, arrays):
-        body["version"] = 1
+        body["version"] = 2
         body["layers"]["tile"]["tile"]["fields"]["hardware"]["class"] = "os.system"
 
     text = (copy / "export.json").read_text()
     rewritten(copy, newer)
-    with pytest.raises(ValueError, match=r"export\.json: version must be 1, got 2"):
+    with pytest.raises(ValueError, match=r"export\.json: version must be 2, got 3"):
         export.load(copy)
     (copy / "export.json").write_text(text)
     rewritten(copy, unknown)
@@ -258,7 +258,7 @@ def test_another_version_or_class_is_an_error(copy):
         ("factor", "outputs differ"),
         ("golden.dac_codes", "codes of inputs differ"),
         ("golden.adc_codes", "codes of currents differ"),
-        ("g_plus", "targets differ from the weights|digital layer"),
+        ("g_plus", "weights differ from them|digital layer"),
         ("golden.volts", "read voltages"),
         ("golden.y_tile", "does not repeat"),
     ],

@@ -136,3 +136,85 @@ def test_a_time_is_a_leaf():
     times = jnp.array([0.0, 25.0, 3600.0, 3e7])
     f = jax.jit(lambda t: tile.drift(t, key=KEY)(X))
     np.testing.assert_allclose(jax.vmap(f)(times), jnp.stack([f(t) for t in times]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("density", [0.02, 0.1, 1.0])
+def test_sparse_layers_are_compensated_as_dense_ones(density):
+    """All cells drift by the same factor 2.041 in a year; the noise of a read must not count as weight."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(200, 50)) * (rng.random((200, 50)) < density)
+    device = xb.devices.PCM(nu=0.05)
+    hw = hardware(device=device, compensation="global", rows=256, cols=64)
+
+    @jax.jit
+    @jax.vmap
+    def gain(key):
+        return xb.program(w.astype(np.float32), hw, key=key).drift(3.15e7, key=key).gain[0, 0, 0]
+
+    found = np.asarray(gain(jax.random.split(KEY, 16)))
+    np.testing.assert_allclose(found.mean(), ((3.15e7 + 20) / 20) ** 0.05, rtol=0.01)
+    assert found.std() < 0.03 * found.mean()
+
+
+def test_a_compensated_tile_holds_its_read_or_draws_it_anew():
+    tile = xb.program(W, hardware(device=xb.devices.PCM(), compensation="global"), key=KEY)
+    held, fresh = (tile.drift(3600.0, key=KEY, hold=hold) for hold in (True, False))
+    assert not held.needs_key and fresh.needs_key
+    np.testing.assert_array_equal(held.gain, fresh.gain)
+    a, b = (fresh(X, key=jax.random.key(k)) for k in (0, 1))
+    assert np.abs(np.asarray(a - b)).max() > 1e-3
+    # The key of programming may serve again: the read-out has noise of its own.
+    assert (np.abs(np.asarray(tile.drift(0.0, key=KEY).gain) - 1) > 1e-5).all()
+
+
+WINDOWS = [
+    (xb.devices.PCM(), dict(g_min=0.0, g_max=50e-6), "g_max", "PCM, 0 to 2.5e-05 S"),
+    (xb.devices.PCM.chip(1), dict(), "g_max", "PCM, 0 to 1.035e-05 S"),
+    (xb.devices.RRAM(), dict(g_min=0.0, g_max=100e-6), "g_max", "RRAM, 0 to"),
+    (xb.devices.CMO(p=(1e-8, 1e-3)), dict(g_max=88.2e-6), "g_min", "CMO, 9e-06 to 8.82e-05 S"),
+]
+
+
+@pytest.mark.parametrize(("device", "window", "field", "words"), WINDOWS, ids=lambda x: type(x).__name__)
+def test_targets_beyond_what_a_device_was_measured_for(device, window, field, words):
+    hw = xb.Hardware(device=device, mapping=xb.mapping.Differential(**window))
+    with pytest.raises(ValueError, match=rf"hardware.mapping.{field} must be within the window .* of {words}"):
+        xb.program(W, hw, key=KEY)
+    low, high = device.window()
+    fits = hw.replace(mapping=hw.mapping.replace(g_min=low, g_max=high))
+    f = jax.jit(lambda g: xb.program(W, fits.replace(mapping=fits.mapping.replace(g_max=g)), key=KEY).converged)
+    assert f(float(high)) and not f(1.1 * float(high))
+
+
+@pytest.mark.parametrize(
+    "device", [xb.devices.Gaussian(program_std=1e-7), xb.devices.Custom(program_std=1e-7)], ids=["gaussian", "custom"]
+)
+def test_statistics_without_a_window_take_any(device):
+    hw = xb.Hardware(device=device, mapping=xb.mapping.Differential(g_min=0.0, g_max=1e-2))
+    assert xb.program(W, hw, key=KEY).converged
+
+
+@pytest.mark.parametrize("r", [0.0, -1.0])
+def test_a_bias_line_where_the_range_is_not_positive(r):
+    """The line and the bias have the same least range, so that the bias stays what it is."""
+    bias = jnp.arange(6.0)
+    tile = xb.program(W, xb.Hardware(bias="array"), input_range=r, bias=bias)
+    np.testing.assert_allclose(tile(jnp.zeros((1, 11)))[0], bias, rtol=0, atol=1e-4)
+
+
+def test_nothing_in_nothing_out():
+    tile = xb.program(W, xb.Hardware(dac=xb.DAC(bits=8)))
+    assert tile(jnp.ones((0, W.shape[0]))).shape == (0, W.shape[1])
+    assert tile(jnp.ones((2, 0, 3, W.shape[0]))).shape == (2, 0, 3, W.shape[1])
+
+
+def test_the_gradient_of_a_range_counts_every_call():
+    """r = 1, w = 1, x = .5, 2, -3, L = y1 + y2: dL/dr = 1, at once or one after the other."""
+    x = jnp.asarray([[0.5], [2.0], [-3.0]])
+    hw = xb.Hardware(dac=xb.DAC(bits=8))
+    y = lambda r, x: xb.program(jnp.ones((1, 1)), hw, input_range=r)(x)[:, 0]
+    at_once = lambda r: (y(r, x) * jnp.asarray([1.0, 1.0, 0.0])).sum()
+    in_turn = lambda r: y(r, x[:1])[0] + y(r, x[1:2])[0] + 0 * y(r, x[2:])[0]
+    # The first is on a step of the grid, which the range stretches by less than half a step.
+    for f in (at_once, in_turn):
+        np.testing.assert_allclose(jax.grad(f)(1.0), 1.0, atol=1e-6)

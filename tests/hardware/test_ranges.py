@@ -110,8 +110,11 @@ def test_calibration_draws_what_products_draw():
     [
         (lambda t: calibrate(t, []), "at least one batch"),
         (lambda t: calibrate(t, [jnp.ones((2, 3))], inputs=Max()), r"shape \[..., 7\], got \[2, 3\]"),
-        (lambda t: calibrate(t.replace(hardware=t.hardware.replace(bias="array")), BATCHES, inputs=Max()), "."),
-        (lambda t: dynamic(t.replace(hardware=t.hardware.replace(bias="array")), BATCHES[0]), "digital bias"),
+        (
+            lambda t: calibrate(make(W[:6], HW.replace(bias="array")), [x[:, :6] for x in BATCHES], inputs=Max()),
+            "arrays hold a bias",
+        ),
+        (lambda t: dynamic(make(W[:6], HW.replace(bias="array")), BATCHES[0][:, :6]), "digital bias"),
     ],
 )
 def test_bad_input(call, message):
@@ -148,3 +151,10 @@ def test_every_row_of_arrays_learns_its_range():
     x = jnp.where(jnp.abs(x) > 0.5, jnp.sign(x) * 5.0, 0.0)
     slope = (f(r + 1e-2, x)[0] - f(r - 1e-2, x)[0]) / 2e-2
     np.testing.assert_allclose(f(r, x)[1].sum(), slope, rtol=1e-3)
+
+
+@pytest.mark.parametrize("r", [0.0, -1.0])
+def test_dynamic_scaling_does_not_rest_on_the_range(r):
+    tile = make(W, xb.Hardware(dac=DAC(bits=8)), input_range=r)
+    want = BATCHES[0] @ W
+    np.testing.assert_allclose(dynamic(tile, BATCHES[0]), want, rtol=0, atol=0.02 * np.abs(want).max())

@@ -39,7 +39,8 @@ class CMO(ProgrammedDevice):
       read_std: S, standard deviation of one read.
       g_min, g_max: S, the range that was measured, whose ends stuck cells have.
 
-    The rest is that of :class:`ProgrammedDevice`.
+    Hardware takes no conductance outside ``g_min`` and ``g_max``: map to them, ``xb.mapping.Differential(g_min=9e-6,
+    g_max=88.2e-6)``, or say by a lower ``g_min`` that the law is extended. The rest is that of :class:`ProgrammedDevice`.
 
     Example:
       >>> import jax, jax.numpy as jnp, xbar_jax as xb
@@ -69,6 +70,10 @@ class CMO(ProgrammedDevice):
 
     def conductance_range(self):
         """(``g_min``, ``g_max``), S."""
+        return self.g_min, self.g_max
+
+    def window(self):
+        """(``g_min``, ``g_max``), S, both ends: the off cell of a pair is one of ``g_min``, for none below was measured."""
         return self.g_min, self.g_max
 
     def _error(self, g_target, normal):

@@ -29,7 +29,7 @@ class Gaussian(ProgrammedDevice):
     n and n' drawn once per cell when it is programmed, n'' at every read.
 
     Args:
-      program_std: S, standard deviation of programming; a scalar or [rows, cols].
+      program_std: S, standard deviation of programming; a scalar or [rows, cols], in a tile of the whole matrix.
       read_std: S, standard deviation of one read.
       nu: mean exponent of drift; None: cells do not drift.
       nu_std: its standard deviation from cell to cell.

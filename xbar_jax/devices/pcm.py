@@ -100,6 +100,10 @@ class PCM(ProgrammedDevice):
         """(0, ``g_max``), S."""
         return 0.0, self.g_max
 
+    def window(self):
+        """(0, ``g_max``), S: beyond, the polynomial of sigma falls below 0, and no cell conducts as much."""
+        return 0.0, self.g_max
+
     def _relative(self, g_target):
         return g_target / jnp.asarray(self.g_max, g_target.dtype)
 

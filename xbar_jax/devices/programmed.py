@@ -36,6 +36,11 @@ class ProgrammedState:
     kind: Int[Array, "rows cols"] | None = leaf(None)
 
 
+def _probability(p: Any) -> Any:
+    p = p.astype(np.float32) if p.dtype == bool else p
+    return (p >= 0) & (p <= 1)
+
+
 @dataclass(kw_only=True)
 class ProgrammedDevice:
     """Base of devices that are programmed once and then read.
@@ -45,11 +50,10 @@ class ProgrammedDevice:
     the error, exponents and faults drawn once for each cell by ``program``, n at every read. A stuck cell reads what it
     is stuck at, without noise; the other parts of its state are those of a healthy one.
 
-    A device gives ``_error`` and ``conductance_range``, and as it needs ``_drawn``, ``drift`` and ``noise``.
+    A device gives ``_error`` and ``conductance_range``, and as it needs ``_drawn``, ``drift``, ``noise`` and ``window``.
 
     Args:
-      stuck: :class:`Stuck` cells, probabilities or masks [rows, cols] of one array; on and off are the ends of
-        ``conductance_range``.
+      stuck: :class:`Stuck` cells, probabilities or masks [rows, cols]; on and off are the ends of ``conductance_range``.
       program_scale: factor of the spread of programming.
       read_scale: factor of the standard deviation of a read.
       drift_scale: factor of what time does: of exponents, or of changes of conductance.
@@ -68,12 +72,16 @@ class ProgrammedDevice:
             yield name, getattr(self, name), non_negative, ">= 0 and finite"
         if self.stuck is not None:
             for name in ("on", "off", "open", "value"):
-                yield f"stuck.{name}", getattr(self.stuck, name), lambda p: (p >= 0) & (p <= 1), "in [0, 1]"
+                yield f"stuck.{name}", getattr(self.stuck, name), _probability, "in [0, 1]"
             yield "stuck.g", self.stuck.g, non_negative, ">= 0 and finite, in S"
 
     def conductance_range(self) -> tuple[Scalar, Scalar]:
         """Least and largest conductance of a nominal cell, S; where cells are stuck off and on."""
         raise NotImplementedError
+
+    def window(self) -> tuple[Scalar, Scalar] | None:
+        """Least and largest target that the statistics hold for, S; None: any. Hardware asks for no other."""
+        return None
 
     def program(
         self, g_target: Float[Array, "rows cols"], *, key: Key[Array, ""], row: Scalar = 0, col: Scalar = 0

@@ -93,6 +93,10 @@ class RRAM(ProgrammedDevice):
         """(0, ``g_max``), S."""
         return 0.0, self.g_max
 
+    def window(self):
+        """(0, ``relaxation.g_max``), S: the range that was measured."""
+        return 0.0, self.relaxation.g_max
+
     def _error(self, g_target, normal):
         return jnp.asarray(self.half_width, g_target.dtype) * (2 * ndtr(normal(PROGRAM)) - 1)
 

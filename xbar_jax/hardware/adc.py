@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from xbar_jax import random
-from xbar_jax.hardware.quantize import code, quantize, step
+from xbar_jax.hardware.quantize import check_finite, code, quantize, step
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
@@ -115,13 +115,26 @@ class ADC:
     def codes(
         self, i: Array, full: Scalar, state: Any = None, *, key: Key[Array, ""] | None = None, col: Array | None = None
     ) -> Int[Array, "outs down across batch cols"]:
-        """Signed integer codes, int32, for currents; arguments as of :meth:`convert`. ``bits`` must be finite."""
+        """Signed integer codes, int32, for currents; arguments as of :meth:`convert`.
+
+        ``bits`` must be finite; under a trace, where that cannot be seen, the codes of an ideal converter are those of 8
+        bits and mean nothing.
+
+        Raises:
+          ValueError: ``bits`` is known to be ideal.
+        """
+        check_finite("ADC.codes", "adc.bits", self.bits)
         i = jnp.asarray(i)
         full = jnp.asarray(full, i.dtype)
         return self._code(self._front(i, full, state, key, col), full, state).astype(jnp.int32)
 
     def current_of(self, codes: Int[Array, "..."], full: Scalar, *, dtype=None) -> Float[Array, "..."]:
-        """The currents that codes stand for, A: what :meth:`convert` gives for the same codes, bit for bit."""
+        """The currents that codes stand for, A: what :meth:`convert` gives for the same codes, bit for bit.
+
+        Raises:
+          ValueError: ``bits`` is known to be ideal.
+        """
+        check_finite("ADC.current_of", "adc.bits", self.bits)
         n = jnp.asarray(codes).astype(jnp.result_type(float) if dtype is None else dtype)
         return n * step(jnp.asarray(full, n.dtype), self._bits(n.dtype))
 
@@ -137,7 +150,7 @@ class ADC:
     def _bend(self, a, full, state):
         if self.nonlinearity is None:
             return a
-        u = jnp.clip(a / full, -1.0, 1.0)
+        u = share(a, full)
         return a + jnp.asarray(self.nonlinearity, a.dtype) * full * (u - u * u * u) * (1.5 * math.sqrt(3.0))
 
     def _front(self, i, full, state, key, col):
@@ -159,6 +172,11 @@ class ADC:
         if self.offset_std is not None:
             state["offset"] = jnp.asarray(self.offset_std, dtype) * converter_normal(key, shape, col, _OFFSET, dtype)
         return state
+
+
+def share(a: Float[Array, "..."], full: Float[Array, "..."]) -> Float[Array, "..."]:
+    """a / F within +-1, finite with its gradient for a full scale of 0 or less, at which the quantiser gives 0."""
+    return jnp.clip(a / jnp.where(full > 0, full, 1.0), -1.0, 1.0)
 
 
 def converter_normal(key, shape: tuple[int, ...], col: Int[Array, "across cols"], draw: int | Array, dtype) -> Array:

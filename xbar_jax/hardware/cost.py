@@ -174,16 +174,17 @@ def _array_energy(tile: Tile, x: Float[Array, "batch inputs"], key) -> Float[Arr
     """Energy of all arrays for each vector over ``t_read``, J/s."""
     hw = tile.hardware
     v, weight = tile.voltages(x, key=key)
-    v = tile._ordered(v)
+    v = tile._driven(v, key)
     down, across = tile.tiling.grid
-    reads, batch, rows = v.shape[2:]
-    v = jnp.broadcast_to(v, (down, across, reads, batch, rows)).reshape(down, across, reads * batch, rows)
+    circuits, (reads, batch, rows) = v.shape[0], v.shape[3:]
+    v = jnp.broadcast_to(v, (circuits, down, across, reads, batch, rows))
+    v = v.reshape(circuits, down, across, reads * batch, rows)
     g = tile.conductance(key=key)
     pwm = hw.dac is not None and hw.dac.mode == "pwm" and hw.cell is None
     if hw.cell is not None or (hw.wires is not None and not pwm and reads * batch < rows):
         # One axis for all arrays: every level of vmap over the solver is compiled anew.
         each = jax.vmap(lambda g, v: jax.vmap(lambda v: _power(hw, g, v))(v))
-        power = each(_flat(g), _flat(jnp.broadcast_to(v[None], (*g.shape[:3], *v.shape[2:])))).sum(0)
+        power = each(_flat(g), _flat(jnp.broadcast_to(v, (*g.shape[:3], *v.shape[3:])))).sum(0)
     else:
         power = _ohmic_power(hw, g, v, pwm)
     power = (power.reshape(reads, batch) * _durations(hw, weight)[:, None]).sum(0)
@@ -218,22 +219,28 @@ def _power(hw: Hardware, g: Float[Array, "rows lines"], v: Float[Array, " rows"]
 def _ohmic_power(
     hw: Hardware,
     g: Float[Array, "planes down across rows lines"],
-    v: Float[Array, "down across vectors rows"],
+    v: Float[Array, "planes|1 down across vectors rows"],
     pwm: bool,
 ) -> Float[Array, " vectors"]:
     """Power of all arrays for many vectors, W, through the input conductances; with PWM the mean over ``t_read``."""
     v_read = hw.v_read.astype(g.dtype)
     if hw.wires is None:
         square = v_read * jnp.abs(v) if pwm else v**2
-        return jnp.einsum("davr,pdarc->v", square, g)
+        return jnp.einsum("pdavr,pdar->v", square, _same(g.sum(-1), v))
 
     def drawn(g):
         sol = jax.vmap(lambda v: solve(g, hw.wires, left=v))(jnp.eye(g.shape[0], dtype=g.dtype))
         return jnp.where(sol.converged[:, None], sol.i_left, jnp.nan)
 
-    y = jax.vmap(drawn)(_flat(g)).reshape(*g.shape[:4], g.shape[3]).sum(0)
+    y = jax.vmap(drawn)(_flat(g)).reshape(*g.shape[:4], g.shape[3])
+    y = _same(y, v)
     if not pwm:
-        return jnp.einsum("davr,dars,davs->v", v, y, v)
+        return jnp.einsum("pdavr,pdars,pdavs->v", v, y, v)
     size, sign = jnp.abs(v), jnp.sign(v)
     both = jnp.minimum(size[..., :, None], size[..., None, :]) * sign[..., :, None] * sign[..., None, :]
-    return jnp.asarray(v_read * jnp.einsum("dars,davrs->v", y, both))
+    return jnp.asarray(v_read * jnp.einsum("pdars,pdavrs->v", y, both))
+
+
+def _same(y: Float[Array, "planes ..."], v: Float[Array, "planes|1 ..."]) -> Array:
+    """Where all circuits see the same voltages, what they take together."""
+    return y if v.shape[0] > 1 else y.sum(0, keepdims=True)

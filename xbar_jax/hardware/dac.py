@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xbar_jax import random
-from xbar_jax.hardware.quantize import cell_uniform, code, half, is_ideal, passed, positive
-from xbar_jax.tree import dataclass, is_traced, leaf, static
+from xbar_jax.hardware.quantize import cell_uniform, check_finite, code, half, is_ideal, passed, positive
+from xbar_jax.tree import dataclass, leaf, static
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
 _ROUNDING, _NOISE = 0, 1
@@ -49,7 +49,8 @@ class DAC:
     Args:
       bits: resolution; inf, None or 0 is ideal (no clipping either).
       input_range: largest |x| that is converted; a layer or tile keeps its own, this is where it starts.
-      noise: standard deviation of the noise of a row in one read, relative to v_read; None: without.
+      noise: standard deviation of the noise of a driver in one read, relative to v_read; None: without. In a tile every
+        line of every array has a driver of its own.
       mode: "amplitude" or "pwm".
       phases: "bipolar" drives both signs at once; "two" reads the positive inputs, then the negative ones as positive
         voltages, and subtracts the results.
@@ -139,11 +140,14 @@ class DAC:
     ) -> Int[Array, "*batch rows"]:
         """Signed integer codes, int32, for inputs; with ``pwm``, the slots of the pulse.
 
-        Arguments as of :meth:`reads`; ``row`` counts from 0 by default. ``bits`` must be finite.
+        Arguments as of :meth:`reads`; ``row`` counts from 0 by default. ``bits`` must be finite; under a
+        trace, where that cannot be seen, the codes of an ideal converter are those of 8 bits and mean nothing.
+
+        Raises:
+          ValueError: ``bits`` is known to be ideal.
         """
         self.check("DAC.codes")
-        if not is_traced(self.bits) and (self.bits is None or not np.all(np.isfinite(self.bits) & (self.bits != 0))):
-            raise ValueError(f"DAC.codes: dac.bits must be finite, got {self.bits}")
+        check_finite("DAC.codes", "dac.bits", self.bits)
         x = jnp.asarray(x)
         u = self._uniform(x, row, key)
         return code(x, positive(jnp.asarray(r, x.dtype)), self._bits(x.dtype), u).astype(jnp.int32)
@@ -156,7 +160,11 @@ class DAC:
           v_read: V.
           linear: the cells are ohmic.
           dtype: of the voltages; default JAX's default float.
+
+        Raises:
+          ValueError: ``bits`` is known to be ideal.
         """
+        check_finite("DAC.voltage_of", "dac.bits", self.bits)
         n = jnp.asarray(codes).astype(jnp.result_type(float) if dtype is None else dtype)
         v_read = jnp.asarray(v_read, n.dtype)
         return self._reads(n, n * _unit(v_read, self._bits(n.dtype)), v_read, linear)
@@ -189,7 +197,31 @@ class DAC:
         v_read, r = jnp.asarray(v_read, x.dtype), positive(jnp.asarray(r, x.dtype))
         v, n = _drive(x, r, v_read, self._bits(x.dtype), self._uniform(x, row, key))
         reads = self._reads(n, v, v_read, linear)
-        return reads if self.noise is None else reads._replace(v=self._noisy(reads.v, v_read, row, key, linear))
+        return (
+            reads
+            if self.noise is None
+            else reads._replace(v=self.driven(reads.v, v_read, row=row, key=key, linear=linear))
+        )
+
+    def driven(
+        self,
+        v: Float[Array, "reads *batch rows"],
+        v_read: Scalar,
+        *,
+        linear: bool,
+        row: Int[Array, "..."],
+        key: Key[Array, ""] | None,
+    ) -> Float[Array, "reads *batch rows"]:
+        """Voltages with the noise of their drivers, V; arguments as of :meth:`reads`, the key that of these drivers.
+
+        The pulses of one code share their noise: it is the error of a level, not of a slot.
+        """
+        if self.noise is None:
+            return v
+        index = _index(v.shape[1:], row)
+        each = jnp.stack([random.cell_normal(_key(key), *index, _NOISE + k, v.dtype) for k in range(self.conversions)])
+        each = jnp.repeat(each, self.pulses(linear), axis=0)
+        return v + jnp.asarray(self.noise, v.dtype) * jnp.asarray(v_read, v.dtype) * each
 
     def integrate(
         self, i: Float[Array, "*outs reads batch cols"], weight: Float[Array, " reads"], *, linear: bool
@@ -213,13 +245,6 @@ class DAC:
             return None
         row = jnp.arange(x.shape[-1], dtype=jnp.int32) if row is None else row
         return cell_uniform(_key(key), *_index(x.shape, row), _ROUNDING, x.dtype)
-
-    def _noisy(self, v, v_read, row, key, linear):
-        # The pulses of one code share their noise: it is the error of a level, not of a slot.
-        index = _index(v.shape[1:], row)
-        each = jnp.stack([random.cell_normal(_key(key), *index, _NOISE + k, v.dtype) for k in range(self.conversions)])
-        each = jnp.repeat(each, self.pulses(linear), axis=0)
-        return v + jnp.asarray(self.noise, v.dtype) * v_read * each
 
     def _reads(self, n, v, v_read, linear: bool) -> Reads:
         """Reads for codes ``n`` whose voltages are ``v``, which carry the gradient."""

@@ -37,6 +37,8 @@ class Hardware:
       compensation: of drift, "global" (one factor for each array), "column", or None; see
         :mod:`xbar_jax.hardware.compensation`.
 
+    The window of the mapping must be within that of the device's statistics (``device.window()``, where it has one).
+
     Example:
       >>> import xbar_jax as xb
       >>> hw = xb.Hardware(rows=128, cols=128, wires=xb.Wires(r_word=1.0, r_bit=1.0), dac=xb.DAC(bits=8))
@@ -103,10 +105,30 @@ class Hardware:
         for field, value, holds, want in self._numbers():
             if not is_traced(value) and not np.all(holds(np.asarray(value))):
                 raise ValueError(f"{name}: hardware.{field} must be {want}, got {np.asarray(value)}")
+        for field, value, (low, high), want in self._windows():
+            if not is_traced(value, low, high) and not np.all(
+                within(np.asarray(value, float), np.asarray(low, float), np.asarray(high, float))
+            ):
+                raise ValueError(f"{name}: hardware.{field} must be {want}, got {np.asarray(value)} S")
 
     def valid(self) -> Bool[Array, ""]:
         """The facts of :meth:`check` about numbers as one flag, for use under a trace."""
-        return jnp.stack([jnp.all(holds(jnp.asarray(value))) for _, value, holds, _ in self._numbers()]).all()
+        found = [jnp.all(holds(jnp.asarray(value))) for _, value, holds, _ in self._numbers()]
+        single = lambda x: jnp.asarray(x).astype(jnp.float32)
+        for _, value, (low, high), _ in self._windows():
+            found.append(jnp.all(within(single(value), single(low), single(high))))
+        return jnp.stack(found).all()
+
+    def _windows(self) -> Iterator[tuple[str, Any, tuple[Any, Any], str]]:
+        """Yields (field, value, limits in S, what must hold) where the statistics of the device hold in a window only."""
+        limits = getattr(self.device, "window", lambda: None)()
+        if limits is None:
+            return
+        kind = type(self.device).__name__
+        number = lambda x: "traced" if is_traced(x) else f"{float(np.min(np.asarray(x))):.4g}"
+        want = f"within the window of the statistics of {kind}, {number(limits[0])} to {number(limits[1])} S (hardware.device)"
+        for field in ("g_min", "g_max"):
+            yield f"mapping.{field}", getattr(self.mapping, field), limits, want
 
     def _numbers(self) -> Iterator[tuple[str, Any, Callable[[Any], Any], str]]:
         """Yields (field, value, what must hold, in words) for every number but the mapping's own."""
@@ -120,3 +142,8 @@ class Hardware:
             yield f"wires{jax.tree_util.keystr(path)}", r, lambda r: r >= 0, ">= 0 ohm (inf is open)"
         for path, value in jax.tree_util.tree_leaves_with_path(self.cell):
             yield f"cell{jax.tree_util.keystr(path)}", value, lambda x: (x >= 0) & (x < np.inf), ">= 0 and finite"
+
+
+def within(x: Any, low: Any, high: Any) -> Any:
+    """low <= x <= high, S, but for what rounding to single precision makes of equal numbers."""
+    return (x >= low - 1e-6 * high) & (x <= high + 1e-6 * high)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xbar_jax import random
+from xbar_jax.tree import is_traced
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
 
@@ -16,9 +20,11 @@ def quantize(
 
         step = 2 bound / (2^bits - 2),   q = step round(clip(x, -bound, bound) / step)
 
-    Zero is a level, halves round to even. ``bits`` may be any number (64 steps are log2(66) bits);
+    Zero is a level, halves round to even. ``bits`` may be any number (64 steps are log2(66) bits): where the bound is
+    not a whole number of steps, the last whole step below it is the last level, and what is beyond has its value;
     inf (or 0 or None) is exactly ideal: x passes unchanged, neither rounded nor clipped. With a key the rounding is
-    stochastic, to the level above with the probability of the distance from the one below, so that E q = clip(x).
+    stochastic, to the level above with the probability of the distance from the one below, so that E q = x up to the last
+    level.
     Gradient: straight-through inside the bounds; outside, 0 to x and its sign to ``bound``. A bound of 0 or less gives
     0, and its gradient leads out of there.
 
@@ -80,10 +86,8 @@ def code(
     # be the same in any program.
     bound = jnp.maximum(bound, 0.0)
     parts = jnp.clip(x, -bound, bound) / jax.lax.optimization_barrier(step(bound, bits))
-    if u is None:
-        return jnp.round(parts)
-    top = jnp.round(half(bits))
-    return jnp.clip(jnp.floor(parts + u), -top, top)
+    top = jnp.floor(half(bits))  # no level beyond the bound
+    return jnp.clip(jnp.round(parts) if u is None else jnp.floor(parts + u), -top, top)
 
 
 def step(bound: Float[Array, "..."], bits: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -110,6 +114,12 @@ def positive(r: Float[Array, "..."]) -> Float[Array, "..."]:
 @positive.defjvp
 def _positive_jvp(primals, tangents):
     return positive(*primals), tangents[0]
+
+
+def check_finite(name: str, field: str, bits: Any) -> None:
+    """Raises where a converter is known to be ideal: it has no codes."""
+    if bits is None or (not is_traced(bits) and not np.all(np.isfinite(bits) & (np.asarray(bits) != 0))):
+        raise ValueError(f"{name}: {field} must be finite, since an ideal converter has no codes; got {bits}")
 
 
 def is_ideal(bits):

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from xbar_jax.hardware.adc import ADC, converter_normal
+from xbar_jax.hardware.adc import ADC, converter_normal, share
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, Float, Int, Key, Scalar
 
@@ -71,7 +71,7 @@ class Ramp(ADC):
         c: Array = jnp.asarray(self.curve, a.dtype)
         if self.curve_std is not None:
             c = state["curve"].astype(a.dtype)[..., None, :]
-        u = jnp.clip(a / full, -1.0, 1.0)
+        u = share(a, full)
         d = u - c
         # Beyond the ramp's ends the input keeps its distance, so that it is clipped there.
         return a + full * (2.0 * d / (1.0 + jnp.sqrt(1.0 - 4.0 * c * d)) - u)

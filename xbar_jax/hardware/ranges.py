@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from xbar_jax.hardware.quantize import positive
 from xbar_jax.hardware.tile import Tile
 from xbar_jax.tree import dataclass, leaf
 from xbar_jax.typing import Array, ArrayLike, Bool, Float, Int, Key, Scalar
@@ -244,7 +245,7 @@ def dynamic(tile: Tile, x: ArrayLike, *, key: Key[Array, ""] | None = None) -> F
     x = jnp.asarray(x, tile.scale.dtype)
     largest = jnp.abs(x).max(-1, keepdims=True)
     # Every row of arrays has its range; the smallest holds the largest input.
-    s = jnp.where(largest > 0, largest, 1.0) / tile.input_range.min()
+    s = jnp.where(largest > 0, largest, 1.0) / positive(tile.input_range).min()
     y = s * tile.replace(bias=None)(x / s, key=key)
     return y if tile.bias is None else y + jnp.broadcast_to(tile.bias, y.shape)
 

@@ -38,7 +38,7 @@ class OffsetBinary(ADC):
 
     def _from_below(self, a, full):
         """Steps above the negative end, 0 to 2^bits - 2."""
-        top = half(self._bits(a.dtype))
+        top, full = half(self._bits(a.dtype)), jnp.maximum(full, 0.0)
         # The same quotient as in quantize.code, and the same in any program.
         return jnp.clip(a, -full, full) / jax.lax.optimization_barrier(step(full, self._bits(a.dtype))) + top
 

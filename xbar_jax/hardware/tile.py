@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xbar_jax.hardware.arrays import currents, over_arrays
+from xbar_jax.hardware.arrays import check_cells, currents, drive, global_rows, over_arrays
 from xbar_jax.hardware.compensation import column_sums, gains
 from xbar_jax.hardware.description import Hardware
 from xbar_jax.hardware.quantize import positive
@@ -18,7 +18,7 @@ from xbar_jax.tree import canonical, dataclass, is_traced, leaf, static
 from xbar_jax.typing import Array, ArrayLike, Bool, Float, Int, Key, Scalar
 
 # Parts of a key, far from the draws of a device.
-_CONVERTERS, _ROWS, _COLUMNS, _BASELINE = 2_000_001, 2_000_002, 2_000_003, 2_000_004
+_CONVERTERS, _ROWS, _COLUMNS, _BASELINE, _READ_OUT = 2_000_001, 2_000_002, 2_000_003, 2_000_004, 2_000_005
 
 
 @dataclass(kw_only=True)
@@ -31,6 +31,7 @@ class Tile:
       held: conductances that one read-out at ``t`` saw and all products use, S; None: every product reads anew.
       scale: [down, across, cols] 1/S, weight per siemens.
       live: [down, across, cols], False for columns of zeros, whose output is exactly 0.
+      output_scale: [outputs], digital factor of the product; None: 1. What a layer that keeps its own does not need.
       bias: [outputs], added digitally; None where there is none or the arrays hold it.
       input_range: largest |x| that the converter at the rows takes; one number, or [down].
       full_scale: A, of the converters at the columns; one number, or [outs, down, across].
@@ -52,6 +53,7 @@ class Tile:
     converged: Bool[Array, ""]
     t: Float[Array, ""] = leaf()
     held: Float[Array, "planes down across rows lines"] | None = leaf(None)
+    output_scale: Float[Array, " outputs"] | None = leaf(None)
     bias: Float[Array, " outputs"] | None = leaf(None)
     converters: Any = leaf(None)
     order: Int[Array, "down across rows"] | None = leaf(None)
@@ -82,7 +84,7 @@ class Tile:
         In order: input range and DAC, input noise, array read, ADC, digital scale per column and gain of drift
         compensation, sum over row arrays, bias:
 
-            y_j = r / v_read sum_tiles gain_j scale_j sum_reads weight ADC(i_j(v)) + b_j.
+            y_j = output_scale_j r / v_read sum_tiles gain_j scale_j sum_reads weight ADC(i_j(v)) + b_j.
 
         Args:
           x: [..., inputs]; leading axes are a batch for the same arrays (noise of the cells is drawn once per call).
@@ -97,13 +99,15 @@ class Tile:
         if self.needs_key:
             _need_key("Tile", key)
         batch = x.shape[:-1]
+        if 0 in batch:
+            return jnp.zeros((*batch, self.outputs), x.dtype)
         y = _product(self, x.reshape(int(np.prod(batch)), self.inputs), key)
         return y.reshape(*batch, self.outputs)
 
     def voltages(
         self, x: Float[Array, "batch inputs"], *, key: Key[Array, ""] | None = None
     ) -> tuple[Float[Array, "down reads batch rows"], Float[Array, " reads"]]:
-        """Read voltages of every row of arrays for inputs, V, and the weight of each read."""
+        """Read voltages of every row of arrays for inputs, V, before the noise of their drivers; the weight of each read."""
         hw, r = self.hardware, self._range()
         x = jnp.asarray(x, self.scale.dtype)
         if hw.bias_rows:
@@ -114,9 +118,8 @@ class Tile:
         v_read = hw.v_read.astype(x.dtype)
         if hw.dac is None:
             return (x / r * v_read)[:, None], jnp.ones((1,), x.dtype)
-        first = self.tiling.offsets()[0]
-        row = first[:, None, None] + jnp.arange(x.shape[-1], dtype=jnp.int32)[None, None, :]
-        reads = hw.dac.reads(x, r, v_read, linear=hw.cell is None, row=row, key=_part(key, _ROWS))
+        dac, row = hw.dac.replace(noise=None), global_rows(self.tiling)
+        reads = dac.reads(x, r, v_read, linear=hw.cell is None, row=row, key=_part(key, _ROWS))
         return jnp.moveaxis(reads.v, 0, 1), reads.weight
 
     def conductance(self, *, key: Key[Array, ""] | None = None) -> Float[Array, "planes down across rows lines"]:
@@ -131,7 +134,7 @@ class Tile:
         """Column currents of every array that reach a converter, A, and the weight of each read."""
         v, weight = self.voltages(x, key=key)
         hw = self.hardware
-        i = currents(hw, self.conductance(key=key), self._ordered(v))
+        i = currents(hw, self.conductance(key=key), self._driven(v, key))
         return (i, weight) if hw.dac is None else hw.dac.integrate(i, weight, linear=hw.cell is None)
 
     def digitize(
@@ -160,9 +163,10 @@ class Tile:
         r = jnp.broadcast_to(self._range(), (down,))[:, None, None, None]
         y = (y * (r / hw.v_read.astype(i.dtype))).sum(0)
         y = self.tiling.join_outputs(jnp.where(self.converged, y, jnp.nan))
+        y = y if self.output_scale is None else y * self.output_scale[None]
         return y if self.bias is None else y + self.bias[None]
 
-    def drift(self, t: Scalar, *, key: Key[Array, ""] | None = None) -> Tile:
+    def drift(self, t: Scalar, *, key: Key[Array, ""] | None = None, hold: bool = True) -> Tile:
         """The tile ``t`` seconds after programming.
 
         With a key, the noise of this read-out is drawn now and held for all products until the next call; without
@@ -172,6 +176,7 @@ class Tile:
         Args:
           t: s since programming, >= 0; not the time since the last call.
           key: of the read-out.
+          hold: False: the key serves the compensation only, and every product draws its own noise.
 
         Example:
           >>> import jax, jax.numpy as jnp, xbar_jax as xb
@@ -187,14 +192,11 @@ class Tile:
             return self.replace(t=t)
         if self.baseline is not None:
             _need_key("Tile.drift", key, "hardware.compensation reads the arrays")
-        return _drifted(self, t, key)
+        return _drifted(self, t, key, hold)
 
-    def _ordered(self, v: Float[Array, "down reads batch rows"]) -> Array:
-        """Voltages of each array's rows, [down, across | 1, reads, batch, rows]."""
-        if self.order is None:
-            return v[:, None]
-        take = jax.vmap(jax.vmap(lambda v, order: v[..., order], in_axes=(None, 0)))
-        return take(v, self.order)
+    def _driven(self, v: Float[Array, "down reads batch rows"], key: Key[Array, ""] | None) -> Array:
+        """Voltages at the lines of every array, [planes | 1, down, across | 1, reads, batch, rows]."""
+        return drive(self.hardware, self.tiling, v, self.order, _part(key, _ROWS))
 
     def _range(self):
         return positive(self.input_range)
@@ -244,13 +246,14 @@ def program(
     r = jnp.asarray(input_range, w.dtype)
     bias = None if bias is None else _checked_bias(bias, w)
     if hw.bias_rows:
-        held = jnp.zeros((1, w.shape[1]), w.dtype) if bias is None else bias[None] / r.reshape(-1)[-1]
+        held = jnp.zeros((1, w.shape[1]), w.dtype) if bias is None else bias[None] / positive(r).reshape(-1)[-1]
         w, bias = jnp.concatenate([w, held]), None
     tiling = Tiling.make(*w.shape, hw.rows, hw.cols - hw.mapping.extra_cols)
     if r.shape not in ((), (tiling.grid[0],)):
         raise ValueError(
             f"program: input_range must be one number or [{tiling.grid[0]}], one per row of arrays, got {list(r.shape)}"
         )
+    check_cells("program", hw, tiling)
     if hw.device is not None or (hw.adc is not None and hw.adc.draws):
         _need_key("program", key)
     return _on_arrays(w, hw, r, bias, tiling, key)
@@ -267,8 +270,7 @@ def _on_arrays(w: Array, hw: Hardware, r: Array, bias: Array | None, tiling: Til
     targets = jax.vmap(jax.vmap(hw.mapping.targets))(blocks)
     state = jnp.moveaxis(targets.g, 2, 0)
     if hw.device is not None:
-        device = hw.device
-        write = lambda g, k, row, col: device.program(g, key=k, row=row, col=col)
+        write = lambda device, g, k, row, col: device.program(g, key=k, row=row, col=col)
         state = over_arrays(hw, tiling, key, write, state)
     tile = Tile(
         state=state,
@@ -287,7 +289,7 @@ def _on_arrays(w: Array, hw: Hardware, r: Array, bias: Array | None, tiling: Til
     if hw.device is None or hw.compensation is None:
         return tile
     g = _conductance(hw, tiling, state, tile.t, jax.random.fold_in(key, _BASELINE))
-    baseline = column_sums(hw, g)
+    baseline = column_sums(hw, g, _meant(state))
     return tile.replace(baseline=baseline, gain=jnp.ones_like(baseline))
 
 
@@ -297,13 +299,14 @@ def _product(tile: Tile, x: Float[Array, "batch inputs"], key) -> Float[Array, "
     return tile.digitize(i, weight, key=key)
 
 
-@jax.jit
-def _drifted(tile: Tile, t: Array, key) -> Tile:
+@functools.partial(jax.jit, static_argnames="hold")
+def _drifted(tile: Tile, t: Array, key, hold: bool) -> Tile:
     hw, gain = tile.hardware, None
-    held = None if key is None else _conductance(hw, tile.tiling, tile.state, t, key)
+    held = None if key is None or not hold else _conductance(hw, tile.tiling, tile.state, t, key)
     if tile.baseline is not None:
-        g = _conductance(hw, tile.tiling, tile.state, t, jax.random.fold_in(key, _BASELINE))
-        gain = gains(hw.compensation, tile.baseline, column_sums(hw, g), tile.tiling.used_outputs())
+        g = _conductance(hw, tile.tiling, tile.state, t, jax.random.fold_in(key, _READ_OUT))
+        now = column_sums(hw, g, _meant(tile.state))
+        gain = gains(hw.compensation, tile.baseline, now, tile.tiling.used_outputs())
     return tile.replace(t=t, held=held, gain=gain)
 
 
@@ -334,10 +337,9 @@ def _draw_converters(hw: Hardware, tiling: Tiling, key, dtype) -> Any:
 
 def _conductance(hw: Hardware, tiling: Tiling, state: Any, t: Array, key) -> Array:
     """Conductances of a read at ``t``, S; unused cells are open."""
-    device = hw.device
     g = state
-    if device is not None:
-        look = lambda s, k, row, col: device.read(s, t, key=k, row=row, col=col)
+    if hw.device is not None:
+        look = lambda device, s, k, row, col: device.read(s, t, key=k, row=row, col=col)
         g = over_arrays(hw, tiling, key, look, state)
     if tiling.spare == (0, 0):
         return g
@@ -348,6 +350,15 @@ def _conductance(hw: Hardware, tiling: Tiling, state: Any, t: Array, key) -> Arr
         lines = jnp.broadcast_to(used.any(-1, keepdims=True), (*used.shape[:-1], extra))
         used = jnp.concatenate([used, lines], axis=-1)
     return jnp.where(used[None], g, 0.0)
+
+
+def _meant(state: Any) -> Array:
+    """Targets of the cells, S."""
+    if getattr(state, "target", None) is None:
+        raise ValueError(
+            f"Tile: hardware.device must keep the target of its cells where drift is compensated, got {type(state).__name__}"
+        )
+    return state.target
 
 
 def _part(key, part: int):

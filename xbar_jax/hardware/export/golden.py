@@ -67,16 +67,13 @@ def inputs(tile: Tile, vectors: int) -> Float[np.ndarray, "vectors inputs"]:
     return np.asarray(unit * r, np.asarray(tile.scale).dtype)
 
 
-def golden(
-    tile: Tile, g: np.ndarray, vectors: int, output_scale: np.ndarray, bias: np.ndarray
-) -> dict[str, np.ndarray]:
+def golden(tile: Tile, g: np.ndarray, vectors: int) -> dict[str, np.ndarray]:
     """Inputs, what the converters make of them, and outputs, for cells that hold their targets exactly.
 
     Args:
       tile: as programmed.
       g: [planes, down, across, rows, lines] S, its targets.
       vectors: how many.
-      output_scale, bias: [outputs], digital, on top of the tile's own.
 
     Returns:
       x [vectors, inputs]; dac_codes int32 [vectors, inputs (+ bias)]; volts [down, reads, vectors, rows] and weight
@@ -86,15 +83,13 @@ def golden(
     ideal = nominal(tile, g)
     hw = ideal.hardware
     codes = tuple(c is not None and half_steps(c.bits) is not None for c in (hw.dac, hw.adc))
-    own = np.zeros(tile.outputs) if tile.bias is None else np.asarray(tile.bias)
     x = inputs(tile, vectors)
-    digital = jnp.asarray(np.stack([output_scale, own + bias]), x.dtype)
-    found = _run(ideal.replace(bias=None), jnp.asarray(x), jnp.asarray(input_ranges(tile), x.dtype), digital, codes)
+    found = _run(ideal, jnp.asarray(x), jnp.asarray(input_ranges(tile), x.dtype), codes)
     return {"x": x} | {name: np.asarray(value) for name, value in found.items()}
 
 
 @functools.partial(jax.jit, static_argnames="codes")
-def _run(ideal: Tile, x, r, digital, codes: tuple[bool, bool]) -> dict[str, Array]:
+def _run(ideal: Tile, x, r, codes: tuple[bool, bool]) -> dict[str, Array]:
     v, weight = ideal.voltages(x)
     i, _ = ideal.currents(x)
     found = {"volts": v, "weight": weight}
@@ -105,8 +100,7 @@ def _run(ideal: Tile, x, r, digital, codes: tuple[bool, bool]) -> dict[str, Arra
     if codes[1]:
         full = jnp.broadcast_to(ideal.full_scale, i.shape[:3])[..., None, None, None]
         found["adc_codes"] = ideal.hardware.adc.codes(i, full)
-    y = ideal.digitize(i, weight)
-    return found | {"y": y * digital[0][None] + digital[1][None]}
+    return found | {"y": ideal.digitize(i, weight)}
 
 
 def read_out(tile: Tile, x: np.ndarray, seed: int | None) -> np.ndarray:

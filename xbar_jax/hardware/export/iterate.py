@@ -117,6 +117,10 @@ def named(function: str, tiles: Any) -> dict[str, Tile]:
             raise TypeError(
                 f"export.{function}: tiles[{name!r}] must be concrete, got a traced one; call it outside jit"
             )
+        if tile.scale.dtype not in (jnp.float32, jnp.float64):
+            raise TypeError(
+                f"export.{function}: tiles[{name!r}] must be of float32 or float64, got {tile.scale.dtype.name}"
+            )
         if tile.scale.ndim != 3:
             raise ValueError(
                 f"export.{function}: tiles[{name!r}] must be one chip, got a batch of them; "

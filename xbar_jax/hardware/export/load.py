@@ -22,8 +22,8 @@ def load(
     """The tiles of an export.
 
     Without ``hardware`` they are those that were saved, bit for bit: cells, converters, drift, description. With it the
-    weights that the targets stand for are programmed anew on that hardware; input ranges and biases are kept, drift,
-    its compensation and the full scales of converters begin anew. Which of both is never guessed.
+    weights that the targets stand for are programmed anew on that hardware; input ranges, digital scales and biases are
+    kept, drift, its compensation and the full scales of converters begin anew. Which of both is never guessed.
 
     Args:
       path: the folder.
@@ -31,8 +31,8 @@ def load(
       key: of programming, where ``hardware`` draws; each layer's own is derived from its name.
 
     Returns:
-      A Tile if one was saved without a name, else tiles by name, in the order in which they were saved. Digital scales
-      that were given to :func:`save` are arrays ``<name>/gamma_learn`` of :func:`read`.
+      A Tile if one was saved without a name, else tiles by name, in the order in which they were saved. They have the
+      digital scales and biases that were given to :func:`save`.
 
     Raises:
       ValueError: a file is missing, broken, of another version, or its dtype needs 64-bit mode; a layer has an input range
@@ -63,13 +63,13 @@ def tile_of(stored: files.Stored, name: str, file: str) -> Tile:
 def _other(stored: files.Stored, name: str, tile: Tile, hw: Hardware, key) -> Tile:
     content = {n: stored.arrays[f"{name}/{n}"] for n in ("g_plus", "g_minus", "scale", "lines")}
     w = stands_for(content, tile.tiling.inputs, tile.outputs)
-    bias: ArrayLike | None = tile.bias
+    bias, scale = tile.bias, tile.output_scale
     r = np.asarray(tile.input_range)
     if r.ndim and (r == r[0]).all():
         r = r[0]
     if tile.hardware.bias_rows:
-        bias = np.asarray(w[-1] * r.reshape(-1)[-1], r.dtype)
-        w = w[:-1]
+        held = np.asarray(w[-1] * r.reshape(-1)[-1], r.dtype) * (1 if scale is None else np.asarray(scale))
+        bias, w = jnp.asarray(held + (0 if bias is None else np.asarray(bias)), tile.scale.dtype), w[:-1]
     down = -(-(w.shape[0] + hw.bias_rows) // hw.rows)
     if r.ndim and r.shape != (down,):
         raise ValueError(
@@ -77,4 +77,9 @@ def _other(stored: files.Stored, name: str, tile: Tile, hw: Hardware, key) -> Ti
             f"hardware.rows must make as many, got {down}"
         )
     own = None if key is None else jax.random.fold_in(key, zlib.crc32(name.encode()))
-    return program(jnp.asarray(w, tile.scale.dtype), hw, key=own, input_range=jnp.asarray(r), bias=bias)
+    given: dict[str, ArrayLike | None] = {"input_range": jnp.asarray(r), "bias": bias}
+    if scale is not None:
+        # Arrays that hold a bias would scale it.
+        given.pop("bias")
+    other = program(jnp.asarray(w, tile.scale.dtype), hw, key=own, **given)
+    return other if scale is None else other.replace(output_scale=scale, bias=bias)

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from xbar_jax.hardware.export import files, schema
@@ -40,7 +41,8 @@ def save(
     Args:
       tiles: what ``xb.program`` returned, or several by name (``xb.nn.tiles(model)``).
       path: the folder; made if absent.
-      output_scale: by name (or, of one tile, by itself, as the next two), [outputs], gamma_learn, by which the product is multiplied digitally.
+      output_scale: by name (or, of one tile, by itself, as the next two), [outputs], gamma_learn, by which the product is
+        multiplied digitally, on top of the tile's own. The tile that is loaded has it, and the bias.
       bias: by name, [outputs], added digitally after that, on top of the tile's own.
       matrix: by name, [inputs, outputs], the weights that were programmed; :func:`verify` compares with them. Default:
         those that the targets stand for.
@@ -101,20 +103,31 @@ def _layer(name: str, tile: Tile, given: Mapping[str, Any], vectors: int, arrays
             raise ValueError(
                 f"export.save: {argument}[{name!r}] must have shape {list(shapes[argument])}, got {list(np.shape(value))}"
             )
+    tile = _with_digital(tile, given["output_scale"], given["bias"])
     tree = schema.encode(tile, f"{name}/tile", arrays)
     g, wired = targets(name, tile), wiring(tile)
-    learnt, b = (given["output_scale"], np.ones), (given["bias"], np.zeros)
-    output_scale, bias = (fill(tile.outputs, dtype) if v is None else np.asarray(v, dtype) for v, fill in (learnt, b))
-    content = {"gamma_learn": output_scale}
-    content["bias"] = bias if tile.bias is None else bias + np.asarray(tile.bias)
+    digital = (tile.output_scale, np.ones), (tile.bias, np.zeros)
+    output_scale, bias = (fill(tile.outputs, dtype) if v is None else np.asarray(v) for v, fill in digital)
+    content = {"gamma_learn": output_scale, "bias": bias}
     content |= _physics(tile, g, wired, output_scale)
     content["matrix"] = stands_for(content, tile.tiling.inputs, tile.outputs)
     if given["matrix"] is not None:
         content["matrix"][: tile.inputs] = np.asarray(given["matrix"], np.float64)
-    content |= {f"golden.{n}": x for n, x in golden(tile, g, vectors, output_scale, bias).items()}
+    content |= {f"golden.{n}": x for n, x in golden(tile, g, vectors).items()}
     content["golden.y_tile"] = read_out(tile, content["golden.x"], READ_SEED if tile.needs_key else None)
     arrays |= {f"{name}/{n}": x for n, x in content.items()}
     return {"tile": tree, **_summary(tile, content)}
+
+
+def _with_digital(tile: Tile, output_scale: ArrayLike | None, bias: ArrayLike | None) -> Tile:
+    """The tile with what its layer does digitally."""
+    number = lambda x: jnp.asarray(np.asarray(x), tile.scale.dtype)
+    if output_scale is not None:
+        own = 1 if tile.output_scale is None else np.asarray(tile.output_scale)
+        tile = tile.replace(output_scale=number(np.asarray(output_scale) * own))
+    if bias is not None:
+        tile = tile.replace(bias=number(np.asarray(bias) + (0 if tile.bias is None else np.asarray(tile.bias))))
+    return tile
 
 
 def _physics(tile: Tile, g: np.ndarray, wired: Wiring, output_scale: np.ndarray) -> dict[str, np.ndarray]:
@@ -153,13 +166,28 @@ def _window(mapping: Any) -> tuple[float, float] | None:
     return next((w for w in map(_window, inner) if w is not None), None)
 
 
+def _w_max(mapping: Any) -> float | None:
+    """Largest weight of a mapping that clips others, or of the one that it is made of."""
+    if hasattr(mapping, "per") and hasattr(mapping, "w_max"):
+        return float(mapping.w_max) if mapping.per == "fixed" else None
+    inner = [getattr(mapping, n) for n in getattr(mapping, "__dataclass_fields__", ())]
+    return next((w for w in map(_w_max, inner) if w is not None), None)
+
+
 def _summary(tile: Tile, content: Mapping[str, np.ndarray]) -> dict:
     """What a reader wants without opening arrays."""
     hw, tiling = tile.hardware, tile.tiling
     dac_codes = None if hw.dac is None else half_steps(hw.dac.bits)
     adc_codes = None if hw.adc is None else half_steps(hw.adc.bits)
     v_read, window = float(hw.v_read), _window(hw.mapping)
-    dac = {"largest_code": dac_codes, "bound_V": v_read, "step_V": None if dac_codes is None else v_read / dac_codes}
+    dac = {
+        "largest_code": dac_codes,
+        "bound_V": v_read,
+        "step_V": None if dac_codes is None else v_read / dac_codes,
+        "mode": getattr(hw.dac, "mode", None),
+        "phases": getattr(hw.dac, "phases", None),
+        "slices": getattr(hw.dac, "slices", None),
+    }
     bounds = content["adc_bound"]
     used = np.asarray(tiling.used())
     places = []
@@ -188,6 +216,8 @@ def _summary(tile: Tile, content: Mapping[str, np.ndarray]) -> dict:
         "g_min_S": None if window is None else window[0],
         "g_max_S": None if window is None else window[1],
         "S": None if window is None else window[1] - window[0],
+        "weight_half_step": getattr(hw.mapping, "half_step", 0.0),
+        "w_max": _w_max(hw.mapping),
         "v_read_V": v_read,
         "t_s": float(tile.t),
         "dac": dac,

@@ -24,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 SCHEMA = "xbar_jax.export"
-VERSION = 1
+VERSION = 2
 
 
 @functools.cache

@@ -11,14 +11,14 @@ import numpy as np
 
 from xbar_jax.hardware.export import files
 from xbar_jax.hardware.export.golden import read_out
-from xbar_jax.hardware.export.iterate import Wiring, combine, recombine
+from xbar_jax.hardware.export.iterate import Wiring, combine, recombine, weights
 from xbar_jax.hardware.export.load import tile_of
 from xbar_jax.hardware.export.save import stands_for
 
 # Errors of rounding are uniform over a step: step^2 / 12 each. Twice their sum leaves room for few vectors.
 _ROOM = 2.0
-# A lost sign or scale is an error of 1; weights of one bit and a sign are still nearer than this.
-_WEIGHTS = 0.5
+# What targets stand for, in units of the dtype's rounding: sums of a few conductances and the scale.
+_ROUNDING = 16.0
 
 
 class LayerReport(NamedTuple):
@@ -31,6 +31,8 @@ class LayerReport(NamedTuple):
       digital_error: relative l2 difference between the latter and x w + b, where nothing is clipped.
       quantisation: what the steps of converters and weights, and the dtype, let expect for ``digital_error``.
       weight_error: relative l2 difference between the weights of the targets and the matrix they stand for.
+      weights_wrong: weights that differ from their targets by more than rounding and the steps of the mapping.
+      clipped: weights beyond the largest that the mapping takes.
       saturated: share of conversions at the largest code.
       exact: the loaded tile gives the stored outputs bit for bit; None if it was not run.
       failures: what does not hold, in words.
@@ -46,6 +48,8 @@ class LayerReport(NamedTuple):
     digital_error: float
     quantisation: float
     weight_error: float
+    weights_wrong: int
+    clipped: int
     saturated: float
     exact: bool | None
     failures: tuple[str, ...]
@@ -84,10 +88,11 @@ def verify(path: str | Path, *, replay: bool = True) -> Report:
     codes -> scales -> y. Each is compared with what is stored, and y with the digital layer x w + b, whose difference
     must be within quantisation,
 
-        |y - (x w + b)|^2 <= 4 sum (r w_ij / N)^2 / 12 + sum (factor_j F / M)^2 / 12,
+        |y - (x w + b)|^2 <= 4 [sum (r w_ij / N)^2 / 12 + sum (factor_j F / M)^2 / 12 + sum (x dw)_j^2],
 
-    N and M being the largest codes of the converters at the rows and at the columns, F the bound of the latter. Then
-    the tiles are loaded and must repeat their own stored outputs.
+    N and M being the largest codes of the converters at the rows and at the columns, F the bound of the latter, dw what
+    the mapping makes of the weights. Each weight must be what its targets stand for, to half a step of a mapping of few
+    levels and to rounding of any other; where the mapping has a largest weight, those beyond it are counted. Then the tiles are loaded and must repeat their own stored outputs.
 
     Args:
       path: the folder.
@@ -119,6 +124,7 @@ def _layer(stored: files.Stored, name: str, file: str, replay: bool) -> LayerRep
     x, r = _driven(about, a)
     found = _integer_path(about, a, x, r)
     decoded = stands_for(a, a["matrix"].shape[0], about["outputs"])
+    clipped, weights_wrong = _weights(about, a, decoded)
     learnt = a["gamma_learn"].astype(np.float64)
     plain = (x @ a["matrix"]) * learnt
     keep = (np.abs(x) <= r).all(1)[:, None] & ~found.saturated
@@ -141,7 +147,7 @@ def _layer(stored: files.Stored, name: str, file: str, replay: bool) -> LayerRep
             digital <= _ROOM * quantisation,
             f"outputs differ from the digital layer by {digital:.2g}, not {quantisation:.2g}",
         ),
-        (weight_error <= _WEIGHTS, f"targets differ from the weights by {weight_error:.2g}"),
+        (not weights_wrong, f"targets of {weights_wrong} weights differ from them, by {weight_error:.2g} in all"),
         (near, "the loaded tile does not repeat its outputs"),
     ]
     return LayerReport(
@@ -155,10 +161,25 @@ def _layer(stored: files.Stored, name: str, file: str, replay: bool) -> LayerRep
         digital_error=digital,
         quantisation=float(quantisation),
         weight_error=weight_error,
+        weights_wrong=weights_wrong,
+        clipped=clipped,
         saturated=found.share,
         exact=exact,
         failures=tuple(words for holds, words in facts if not holds),
     )
+
+
+def _weights(about: Mapping[str, Any], a: Mapping[str, np.ndarray], decoded: np.ndarray) -> tuple[int, int]:
+    """How many weights the mapping clips, and how many are not what their targets stand for."""
+    matrix, largest = a["matrix"], about["w_max"]
+    inputs = np.arange(len(matrix))[:, None] < about["inputs"]
+    beyond = np.zeros(matrix.shape, bool) if largest is None else (np.abs(matrix) > largest) & inputs
+    meant = np.where(beyond, np.sign(matrix) * (largest or 0.0), matrix)
+    eps = float(np.finfo(a["golden.x"].dtype).eps)
+    rounding = _ROUNDING * eps * a["scale"][:, :, None] * (a["g_plus"].astype(np.float64) + a["g_minus"])
+    steps = a["gamma_map"][:, :, None] * about["weight_half_step"] if about["weight_half_step"] else 0.0
+    allowed = weights(rounding + steps, a["lines"], *matrix.shape) + _ROUNDING * eps * np.abs(meant)
+    return int(beyond.sum()), int((np.abs(decoded - meant) > allowed).sum())
 
 
 def _driven(about: Mapping[str, Any], a: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -51,6 +51,9 @@ class Mapping:
     row_order: str = static("given")
 
     extra_cols = 0  # lines of every array that hold no weights
+    half_step = (
+        0.0  # largest error of a weight in units of scale (g_max - g_min): half a step where weights are rounded
+    )
 
     def check(self, name: str) -> None:
         """Raises where a concrete parameter is out of its range."""

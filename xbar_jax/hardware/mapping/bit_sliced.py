@@ -75,6 +75,11 @@ class BitSliced(Mapping):
             )
 
     @property
+    def half_step(self) -> float:  # type: ignore[override]
+        """Largest error of a weight, in units of its scale times g_max - g_min."""
+        return 0.5 / (int(self.radix) - 1)
+
+    @property
     def largest_code(self) -> int:
         """M, the largest integer."""
         return int(self.radix) ** int(self.slices) - 1

@@ -60,6 +60,11 @@ class Significance:
         return self.of.extra_cols
 
     @property
+    def half_step(self) -> float:
+        """Largest error of a weight, in units of its scale times g_max - g_min, of ``of``."""
+        return self.of.half_step
+
+    @property
     def row_order(self) -> str:
         """ "given" or "sorted", as ``of`` says."""
         return self.of.row_order
