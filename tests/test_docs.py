@@ -31,7 +31,9 @@ def users_settings():
 
 
 def test_readme_examples_run(capsys, tmp_path, monkeypatch):
-    first, cells, pulses, moving, chip = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    first, cells, pulses, moving, chip, network = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+    )
     assert len(first.strip().splitlines()) <= 18
     exec(compile(first, "README.md", "exec"), {})
     assert "(3, 10)" in capsys.readouterr().out
@@ -50,6 +52,10 @@ def test_readme_examples_run(capsys, tmp_path, monkeypatch):
     fresh, year, ok = capsys.readouterr().out.split()
     assert 0.01 < float(fresh) < 0.15 and float(year) < 0.25 and ok == "True"
     assert (names["state"].log_n > -1.0).all()
+    exec(compile(network, "README.md", "exec"), {})
+    *table, error = capsys.readouterr().out.strip().splitlines()
+    assert all(f"{part}/kernel" in "".join(table) for part in ("query", "key", "value", "out"))
+    assert 1e-3 < float(error) < 0.3
 
 
 PAGES = {
@@ -68,11 +74,13 @@ PAGES = {
         and n["report"].layers[0].digital_error < 2 * n["report"].layers[0].quantisation
         and (n["same"].state.g == n["tile"].state.g).all()
     ),
+    "conversion": lambda n, said: 1e-3 < n["error"] < 0.3 and len(n["report"].of("analog")) == 2,
+    "training": lambda n, said: n["losses"][-1] < 0.1 * n["losses"][0] and n["error"] < 0.1,
 }
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_pages_on_inference_run(page, tmp_path, monkeypatch, capsys):
+def test_the_pages_on_inference_and_training_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     for text in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.S):

@@ -128,6 +128,34 @@ class Drift:
 
 
 @dataclass
+class Train:
+    """Train a network for hardware, or on it, from a YAML file: metrics, a picture, checkpoints that go on bit for bit.
+
+    Examples: ``xbar-jax train --example > train.yaml``; ``xbar-jax train --config train.yaml --out runs/mine``;
+    ``xbar-jax train --config train.yaml --out runs/mine --resume``.
+    """
+
+    config: Path | None = None
+    """What to train, YAML."""
+    out: Path = Path("runs/train")
+    """Folder for metrics.jsonl, training.png and checkpoints/."""
+    resume: bool = False
+    """Go on from the last checkpoint in the folder; begin where there is none."""
+    example: bool = False
+    """Print a configuration with every key that is common, and stop."""
+
+    def run(self) -> int:
+        from xbar_jax.study import train, train_config
+
+        if self.example:
+            print(train_config.EXAMPLE, end="")
+            return 0
+        if self.config is None:
+            raise ValueError("train: --config must be given (xbar-jax train --example prints one), got None")
+        return train.run_train(train_config.load(self.config), self.out, resume=self.resume)[0]
+
+
+@dataclass
 class Export:
     """Put weights on arrays and export them: targets, scales, codes, golden vectors, checksums.
 
@@ -230,6 +258,7 @@ Command = (
     | Annotated[Program, tyro.conf.subcommand("program")]
     | Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Drift, tyro.conf.subcommand("drift")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Verify, tyro.conf.subcommand("verify")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]

@@ -7,6 +7,7 @@ from xbar_jax.plot.drift import drift_curves
 from xbar_jax.plot.parts import save
 from xbar_jax.plot.programming import convergence, programmed
 from xbar_jax.plot.relaxation import relaxation_spread
+from xbar_jax.plot.training import training_curves
 
 __all__ = [
     "accuracy_curves",
@@ -22,4 +23,5 @@ __all__ = [
     "pulse_response",
     "relaxation_spread",
     "save",
+    "training_curves",
 ]
