@@ -394,3 +394,14 @@ def test_cells_of_another_matrix_are_named():
         ValueError, match=r"hardware.device.program_std must be a number, \[5, 5\] for the cells .* got \[4, 4\]"
     ):
         xb.program(np.ones((5, 4), np.float32), hw, key=jax.random.key(0))
+
+
+@pytest.mark.long
+def test_gradients_do_not_rest_on_how_often_a_weight_is_computed():
+    """Unoptimised XLA computes the sum twice, with other rounding: the largest weight is then equal to none."""
+    x = jax.random.normal(jax.random.key(0), (8, 6))
+    noisy = lambda w, key: w + 0.1 * jax.random.normal(key, w.shape, w.dtype)
+    f = jax.jit(jax.vmap(jax.grad(lambda w, key: (xb.program(noisy(w, key), xb.Hardware())(x) ** 2).mean())))
+    exact = jax.jit(jax.vmap(jax.grad(lambda w, key: ((x @ noisy(w, key)) ** 2).mean())))
+    w, keys = jax.random.normal(jax.random.key(1), (100, 6, 4)), jax.random.split(jax.random.key(2), 100)
+    np.testing.assert_allclose(f(w, keys), exact(w, keys), rtol=1e-4, atol=1e-5)

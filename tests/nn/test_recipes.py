@@ -191,8 +191,6 @@ def test_distillation_against_numpy(dtype):
 
 def test_noise_of_steps_runs_and_evaluation():
     """A jitted step draws anew each time, a seed gives one run, an explicit key one evaluation."""
-    # Optimised: without most of its optimisations XLA gives a kernel gradient that is not finite in one step of four here.
-    jax.config.update("jax_disable_most_optimizations", False)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 5)), jnp.float32)
 
     @nnx.jit

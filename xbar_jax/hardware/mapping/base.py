@@ -85,7 +85,7 @@ class Mapping:
             # As clip, but with the whole gradient at the bound itself.
             w = jnp.where(size > largest[None], jnp.sign(w) * largest[None], w)
         else:
-            largest = size.max(0) if self.per == "column" else jnp.broadcast_to(size.max(), live.shape)
+            largest = _largest(size) if self.per == "column" else jnp.broadcast_to(_largest(size.ravel()), live.shape)
         largest = jnp.where(largest > 0, largest, 1.0)
         return Scaled(share=w / largest[None], largest=largest, live=live)
 
@@ -100,6 +100,15 @@ class Mapping:
     def conversions(self, cols: int) -> int:
         """Conversions that one read of an array with ``cols`` columns of weights takes."""
         return self.outs * cols
+
+
+def _largest(size: Float[Array, "rows ..."]) -> Float[Array, "..."]:
+    """The largest along the first axis; its gradient goes to the first that is.
+
+    Not ``max``, whose gradient looks for entries that equal it: XLA may compute an entry twice, with other rounding, and
+    then there is none.
+    """
+    return jnp.take_along_axis(size, jnp.argmax(size, 0)[None], 0)[0]
 
 
 def heaviest_last(w: Float[Array, "rows cols"], g: Float[Array, "planes rows lines"]) -> Int[Array, " rows"]:
