@@ -23,7 +23,7 @@ def forget_programs():
 
 @pytest.fixture(autouse=True)
 def compile_fast(request):
-    """Tests marked ``long`` spend most of their time in XLA's optimisations, on which no result may rest."""
+    """Tests marked ``long`` spend most of their time in XLA's optimisations, on which results should not rest."""
     long = request.node.get_closest_marker("long") is not None
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", before or long)

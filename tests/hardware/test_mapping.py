@@ -365,37 +365,6 @@ def test_a_reference_column_needs_room():
         xb.program(W, xb.Hardware(cols=1, mapping=M.Offset()))
 
 
-@pytest.mark.parametrize("rows", [256, 3])
-def test_what_a_device_has_for_every_cell_goes_with_the_cells(rows):
-    """A mask and a spread [rows, cols + reference] of the whole matrix, on any cut of it."""
-    w = np.linspace(-1, 1, 20).reshape(5, 4).astype(np.float32)
-    on = np.zeros((5, 5), bool)
-    on[1, 2] = on[4, 0] = True
-    std = np.zeros((5, 5), np.float32)
-    std[3, 1] = 3e-6
-    device = xb.devices.Gaussian(program_std=std, g_max=25e-6, stuck=xb.devices.Stuck(on=on))
-    hw = xb.Hardware(rows=rows, cols=8, device=device, mapping=xb.mapping.Offset(g_min=1e-6, g_max=25e-6, per="tile"))
-    key = jax.random.key(0)
-    g = np.asarray(xb.program(w, hw, key=key).conductance(key=key))[0, :, 0]
-    top = 0 if rows == 256 else 1  # spare rows of the last array lie above
-    cells = g.reshape(-1, g.shape[-1])[-6 + top :] if rows == 3 else g[0, -5:]
-    whole = np.concatenate([g[0, :3], g[1, 1:]])[:, [0, 1, 2, 3]] if rows == 3 else cells[:, [0, 1, 2, 3]]
-    meant = np.asarray(xb.program(w, hw.replace(device=None)).conductance())[0, :, 0]
-    plain = np.concatenate([meant[0, :3], meant[1, 1:]])[:, :4] if rows == 3 else meant[0, -5:, :4]
-    np.testing.assert_allclose(whole[on[:, :4]], 25e-6, rtol=1e-6)
-    moved = np.abs(whole - plain) > 1e-9
-    np.testing.assert_array_equal(moved & ~on[:, :4], std[:, :4] > 0)
-
-
-def test_cells_of_another_matrix_are_named():
-    device = xb.devices.Gaussian(program_std=np.zeros((4, 4), np.float32))
-    hw = xb.Hardware(device=device, mapping=xb.mapping.Offset())
-    with pytest.raises(
-        ValueError, match=r"hardware.device.program_std must be a number, \[5, 5\] for the cells .* got \[4, 4\]"
-    ):
-        xb.program(np.ones((5, 4), np.float32), hw, key=jax.random.key(0))
-
-
 @pytest.mark.long
 def test_gradients_do_not_rest_on_how_often_a_weight_is_computed():
     """Unoptimised XLA computes the sum twice, with other rounding: the largest weight is then equal to none."""

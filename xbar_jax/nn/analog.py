@@ -46,6 +46,33 @@ class Analog(nnx.Module):
       observe: function ``(layer, x) -> product`` in place of :meth:`matmul`; x as there.
     """
 
+    # The flax layer that a class takes the place of.
+    kind: type[nnx.Module]
+
+    def __init__(
+        self,
+        *args: Any,
+        hardware: Hardware | None,
+        rngs: nnx.Rngs | None = None,
+        modifier: Callable[[Array, Key], Array] | None = None,
+        **options: Any,
+    ):
+        """Takes over the parameters and options of a flax layer: the one given alone, or one made of ``args`` and ``options``."""
+        alone = len(args) == 1 and isinstance(args[0], self.kind) and not options
+        digital = args[0] if alone else self.kind(*args, **options, rngs=rngs)
+        self._keep(digital)
+        self._set_up(
+            self.layout_of(digital),
+            hardware=hardware,
+            rngs=rngs,
+            modifier=modifier,
+            dtype=digital.dtype,
+            param_dtype=digital.param_dtype,
+            promote_dtype=digital.promote_dtype,
+            mask=getattr(digital, "mask", None),
+            digital=nnx.graphdef(digital),
+        )
+
     def _set_up(
         self,
         layout: Any,
@@ -78,29 +105,6 @@ class Analog(nnx.Module):
             raise ValueError(f"{name}: rngs must have a stream 'noise' or 'default' for the noise it draws")
         self.noise = rngs.noise.fork() if rngs is not None and streams else None
         self.observe: Callable | None = None
-
-    def _take(
-        self,
-        digital: nnx.Module,
-        *,
-        hardware: Hardware | None,
-        rngs: nnx.Rngs | None,
-        modifier: Callable[[Array, Key], Array] | None,
-    ) -> None:
-        """Takes over the parameters and options of a flax layer."""
-        layout = self.layout_of(digital)
-        self._keep(digital)
-        self._set_up(
-            layout,
-            hardware=hardware,
-            rngs=rngs,
-            modifier=modifier,
-            dtype=digital.dtype,
-            param_dtype=digital.param_dtype,
-            promote_dtype=digital.promote_dtype,
-            mask=getattr(digital, "mask", None),
-            digital=nnx.graphdef(digital),
-        )
 
     def _keep(self, digital: Any) -> None:
         self.kernel, self.bias = digital.kernel, digital.bias
@@ -214,10 +218,3 @@ class Analog(nnx.Module):
         if tile is None:
             raise ValueError(f"{type(self).__name__}.drift: layer must be programmed first")
         self.tile.set_value(product.drifted(tile, t, key=key, groups=self.layout.groups))
-
-
-def made(kind: type, args: tuple, options: dict[str, Any], rngs: nnx.Rngs | None) -> Any:
-    """The flax layer that the arguments of an analog one describe: itself, or a new one."""
-    if len(args) == 1 and isinstance(args[0], kind) and not options:
-        return args[0]
-    return kind(*args, **options, rngs=rngs)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from flax import nnx
 
-from xbar_jax.hardware import Hardware
 from xbar_jax.nn import conv_layouts
-from xbar_jax.nn.analog import Analog, made
-from xbar_jax.typing import Array, Key
+from xbar_jax.nn.analog import Analog
 
 
 class AnalogConv(Analog):
@@ -34,16 +32,7 @@ class AnalogConv(Analog):
       (2, 8, 8, 32)
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        hardware: Hardware | None,
-        rngs: nnx.Rngs | None = None,
-        modifier: Callable[[Array, Key], Array] | None = None,
-        **options: Any,
-    ):
-        digital = made(nnx.Conv, args, options, rngs)
-        self._take(digital, hardware=hardware, rngs=rngs, modifier=modifier)
+    kind = nnx.Conv
 
     @staticmethod
     def layout_of(digital: Any) -> conv_layouts.Conv:
@@ -75,16 +64,7 @@ class AnalogConvTranspose(Analog):
       (1, 10, 10, 4)
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        hardware: Hardware | None,
-        rngs: nnx.Rngs | None = None,
-        modifier: Callable[[Array, Key], Array] | None = None,
-        **options: Any,
-    ):
-        digital = made(nnx.ConvTranspose, args, options, rngs)
-        self._take(digital, hardware=hardware, rngs=rngs, modifier=modifier)
+    kind = nnx.ConvTranspose
 
     @staticmethod
     def layout_of(digital: Any) -> conv_layouts.ConvTranspose:

@@ -21,12 +21,8 @@ from xbar_jax.nn.report import Report, Row, weight_row
 from xbar_jax.nn.rules import Choice, Rules
 
 ANALOG: dict[type, type[Analog]] = {
-    nnx.Linear: AnalogLinear,
-    nnx.LinearGeneral: AnalogLinearGeneral,
-    nnx.Conv: AnalogConv,
-    nnx.ConvTranspose: AnalogConvTranspose,
-    nnx.Einsum: AnalogEinsum,
-    nnx.Embed: AnalogEmbed,
+    analog.kind: analog
+    for analog in (AnalogLinear, AnalogLinearGeneral, AnalogConv, AnalogConvTranspose, AnalogEinsum, AnalogEmbed)
 }
 _OWN = {
     "dot_general": (None, lax.dot_general),
@@ -127,7 +123,7 @@ def _decide(path: str, layer: Any, chosen: Rules, rngs, new: dict, said: dict) -
             )
     layout = None
     if choice.hardware is not None:
-        analog = ANALOG[type(layer)](layer, hardware=choice.hardware, modifier=choice.modifier, rngs=rngs)  # type: ignore[call-arg]
+        analog = ANALOG[type(layer)](layer, hardware=choice.hardware, modifier=choice.modifier, rngs=rngs)
         new[id(layer)], layout = analog, analog.layout
     for weight in (getattr(layer, name), getattr(layer, "bias", None)):
         if weight is not None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from flax import nnx
 
-from xbar_jax.hardware import Hardware
 from xbar_jax.nn import layouts
-from xbar_jax.nn.analog import Analog, made
-from xbar_jax.typing import Array, ArrayLike, Key
+from xbar_jax.nn.analog import Analog
+from xbar_jax.typing import Array, ArrayLike
 
 
 class AnalogEinsum(Analog):
@@ -28,16 +26,7 @@ class AnalogEinsum(Analog):
       (16, 11, 8, 4)
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        hardware: Hardware | None,
-        rngs: nnx.Rngs | None = None,
-        modifier: Callable[[Array, Key], Array] | None = None,
-        **options: Any,
-    ):
-        digital = made(nnx.Einsum, args, options, rngs)
-        self._take(digital, hardware=hardware, rngs=rngs, modifier=modifier)
+    kind = nnx.Einsum
 
     def _keep(self, digital: Any) -> None:
         self.kernel, self.bias = digital.kernel, digital.bias

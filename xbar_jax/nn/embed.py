@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from flax import nnx
 
-from xbar_jax.hardware import Hardware
 from xbar_jax.nn import layouts
-from xbar_jax.nn.analog import Analog, made
+from xbar_jax.nn.analog import Analog
 from xbar_jax.typing import Array, ArrayLike, Key
 
 
@@ -29,16 +27,7 @@ class AnalogEmbed(Analog):
       (3, 10)
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        hardware: Hardware | None,
-        rngs: nnx.Rngs | None = None,
-        modifier: Callable[[Array, Key], Array] | None = None,
-        **options: Any,
-    ):
-        digital = made(nnx.Embed, args, options, rngs)
-        self._take(digital, hardware=hardware, rngs=rngs, modifier=modifier)
+    kind = nnx.Embed
 
     def _keep(self, digital: Any) -> None:
         self.embedding, self.bias = digital.embedding, None

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from xbar_jax.hardware import Hardware
-from xbar_jax.nn.analog import Analog, InputRange, OutputScale, ProgrammedTile, made
+from xbar_jax.nn.analog import Analog, InputRange, OutputScale, ProgrammedTile
 from xbar_jax.nn.layouts import Dense, General
 from xbar_jax.typing import Array, Key
 
@@ -37,6 +37,8 @@ class AnalogLinear(Analog):
       (5, 10)
     """
 
+    kind = nnx.Linear
+
     def __init__(
         self,
         in_features: int | nnx.Linear,
@@ -51,7 +53,7 @@ class AnalogLinear(Analog):
         param_dtype: Any = jnp.float32,
     ):
         if isinstance(in_features, nnx.Linear):
-            self._take(in_features, hardware=hardware, rngs=rngs, modifier=modifier)
+            super().__init__(in_features, hardware=hardware, rngs=rngs, modifier=modifier)
             return
         self.in_features, self.out_features = in_features, out_features
         self.kernel = nnx.Param(kernel_init(rngs.params(), (in_features, out_features), param_dtype))
@@ -101,16 +103,7 @@ class AnalogLinearGeneral(Analog):
       (5, 4)
     """
 
-    def __init__(
-        self,
-        *args: Any,
-        hardware: Hardware | None,
-        rngs: nnx.Rngs | None = None,
-        modifier: Callable[[Array, Key], Array] | None = None,
-        **options: Any,
-    ):
-        digital = made(nnx.LinearGeneral, args, options, rngs)
-        self._take(digital, hardware=hardware, rngs=rngs, modifier=modifier)
+    kind = nnx.LinearGeneral
 
     @staticmethod
     def layout_of(digital: Any) -> General:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from xbar_jax.devices.programmed import polynomial
 from xbar_jax.hardware import Hardware, Tile, program, quantize
+from xbar_jax.nn import product
 from xbar_jax.tree import dataclass, leaf, static
 from xbar_jax.typing import Array, Float, Key, Scalar
 
@@ -29,8 +30,7 @@ Modifier = Callable[[Matrix, Key[Array, ""]], Matrix]
 
 def _wide(w: Array) -> Array:
     """The weights without their gradient, in single precision at least."""
-    w = jax.lax.stop_gradient(w)
-    return w if jnp.finfo(w.dtype).bits >= 32 else w.astype(jnp.float32)
+    return product.wide(jax.lax.stop_gradient(w))
 
 
 def _seen(w: Array, value: Array) -> Array:

@@ -72,7 +72,7 @@ class _Run(NamedTuple):
     out: Path
     source: mnist.Source
     model: Network
-    optimizer: Any
+    optimizer: nnx.Optimizer
 
     @property
     def batches(self) -> int:
@@ -276,12 +276,8 @@ def _step(graphdef, state, images, labels, index, smoothing):
     """One batch; the new state, its loss and how many it named right."""
     model, optimizer = nnx.merge(graphdef, state, copy=True)
     batch = images[index], labels[index], smoothing
-    if isinstance(optimizer, nnx.Optimizer):
-        (loss, right), grads = nnx.value_and_grad(_loss, has_aux=True)(model, *batch)
-        optimizer.update(model, grads)
-    else:
-        right = _loss(model, *batch)[1]
-        loss = optimizer.step(model, lambda model, *batch: _loss(model, *batch)[0], *batch)
+    (loss, right), grads = nnx.value_and_grad(_loss, has_aux=True)(model, *batch)
+    optimizer.update(model, grads)
     return nnx.split((model, optimizer))[1], loss, right
 
 
@@ -293,7 +289,7 @@ def _finish_epoch(run: _Run, progress: Progress, history: list) -> Progress:
         "epoch": progress.epoch + 1,
         "loss": loss,
         "train_accuracy": progress.right / (run.batches * run.settings.batch),
-        "test_accuracy": test_accuracy(run.settings, run.model, run.source.data),
+        "test_accuracy": accuracy(run.settings, run.model, run.source.data),
         "seconds": round(progress.seconds, 6),
     }
     history.append(one)
@@ -307,7 +303,7 @@ def _finish_epoch(run: _Run, progress: Progress, history: list) -> Progress:
     )
 
 
-def test_accuracy(settings: Settings, model: Network, data: digits.Data) -> float:
+def accuracy(settings: Settings, model: Network, data: digits.Data) -> float:
     """Share of test images named right: by one chip of the hardware, else by the digital network.
 
     Every epoch programs the same chip, by its key, and the model stays untouched.
@@ -320,9 +316,6 @@ def test_accuracy(settings: Settings, model: Network, data: digits.Data) -> floa
         nn.set_hardware(tested, hardware)
         nn.calibrate(tested, [data.x_train[:512]] * 2)
     return float(_accuracy(*nnx.split(tested), jax.random.key(settings.seed + 3), data.x_test, data.y_test))
-
-
-test_accuracy.__test__ = False  # type: ignore[attr-defined]
 
 
 @functools.partial(jax.jit, static_argnums=(0,))

@@ -92,7 +92,8 @@ def verify(path: str | Path, *, replay: bool = True) -> Report:
 
     N and M being the largest codes of the converters at the rows and at the columns, F the bound of the latter, dw what
     the mapping makes of the weights. Each weight must be what its targets stand for, to half a step of a mapping of few
-    levels and to rounding of any other; where the mapping has a largest weight, those beyond it are counted. Then the tiles are loaded and must repeat their own stored outputs.
+    levels and to rounding of any other; where the mapping has a largest weight, those beyond it are counted. Then the
+    tiles are loaded and must repeat their own stored outputs.
 
     Args:
       path: the folder.
