@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import xbar_jax as xb
 from xbar_jax.hardware import export
@@ -54,6 +55,8 @@ def test_targets_of_other_weights_do_not_verify(name, tmp_path):
             assert not report.failures and report.weights_wrong == 0
         else:
             assert any("weights differ" in words for words in report.failures), wrong
+            # What is measured of an error is no part of what is expected; one weight hides in the steps of converters.
+            assert wrong == "one weight" or any("digital layer" in words for words in report.failures), wrong
             count = {"negated": 21, "dropped": 21, "smaller": W.size, "one weight": 1}[wrong]
             assert 0.8 * count <= report.weights_wrong <= count
 
@@ -92,6 +95,21 @@ def test_a_load_does_what_the_layer_does(bias, tmp_path):
     report = export.verify(tmp_path)
     assert report.ok and report.layers[0].exact
     np.testing.assert_allclose(export.read(tmp_path)[1]["fc/golden.y_tile"][0], want_at_zero(tile), rtol=0, atol=1e-5)
+
+
+def test_a_bare_layer_comes_back_bit_for_bit(tmp_path):
+    """Its only tile has an empty name; compiled, the load gives the output of the layer."""
+    layer = xb.nn.AnalogLinear(21, 9, hardware=hardware(MAPPINGS["pair"]), rngs=nnx.Rngs(0))
+    layer.output_scale.set_value(jnp.asarray(SCALE))
+    layer.bias.set_value(jnp.asarray(BIAS))
+    xb.nn.program(layer)
+    named = {"": layer.output_scale[...]}
+    export.save(xb.nn.tiles(layer), tmp_path, output_scale=named, bias=layer.bias[...])
+    same = export.load(tmp_path)
+    assert export.read(tmp_path).body["order"] == ["tile"]
+    y = nnx.jit(lambda layer, x: layer(x))(layer, X)
+    np.testing.assert_array_equal(jax.jit(lambda tile, x: tile(x))(same, X), y)
+    assert [one.name for one in export.arrays(xb.nn.tiles(layer))] == ["tile"] * 4
 
 
 def want_at_zero(tile):

@@ -41,6 +41,16 @@ def test_a_small_study_resumes_and_keeps_what_it_has(tmp_path):
         run_drift(Settings(seeds=2, **SMALL | {"chips": 4}), tmp_path, resume=True, console=console)
 
 
+@pytest.mark.long
+def test_noise_in_training_holds_accuracy_for_a_year(tmp_path):
+    """Compensated means, noise x1 and x4, against another tool's, published, less half a point."""
+    found = run_drift(Settings(chips=5), tmp_path, console=Console(quiet=True))["accuracy"]
+    published = {"x1": [97.6, 97.5, 97.4, 97.3, 97.2], "x4": np.linspace(95.3, 94.7, 5)}
+    for noise, least in published.items():
+        mean = 100 * np.mean(found[f"weight noise, compensated, noise {noise}"], (0, 1))
+        assert (mean >= np.asarray(least) - 0.5).all(), (noise, mean)
+
+
 def test_settings_out_of_range_are_one_line_errors(capsys):
     assert cli.main(["drift", "--chips", "0"]) == 2
     assert "drift: chips must be >= 1, got 0" in capsys.readouterr().err

@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from rich.console import Console
 
-from xbar_jax.hardware import export
+from xbar_jax import nn
+from xbar_jax.hardware import ADC, DAC, Hardware, export
+from xbar_jax.study import digits
 from xbar_jax.study.export_files import Settings, run_export, run_verify
 
 W = np.random.default_rng(0).normal(size=(9, 5))
@@ -59,6 +63,72 @@ def test_a_network_is_exported_and_verified(tmp_path):
     npz.write_bytes(content)
     ok, text = shown(run_verify, out)
     assert not ok and text.startswith("failed: export: ") and "arrays.npz" in text
+
+
+def by_integers(layer, a, name, x):
+    """A layer's outputs by counts of pulse slots, conductances and scales of an export; and what rounding lets expect.
+
+    Args:
+      layer, a: of the export, JSON and arrays.
+      name: of the layer.
+      x: [n, inputs], within the input range.
+
+    Returns:
+      outputs and their variance, [n, outputs].
+    """
+    n, m, v_read = layer["dac"]["largest_code"], layer["adc_largest_code"], layer["v_read_V"]
+    y, variance = np.zeros((2, len(x), layer["outputs"]))
+    for one in layer["arrays"]:
+        i, j = one["index"]
+        rows, cols = slice(one["row"], one["row"] + one["rows"]), slice(one["col"], one["col"] + one["cols"])
+        plus, minus = (
+            a[f"{name}/g_{s}"][i, j, one["spare_rows"] :, : one["cols"]].astype(float) for s in ("plus", "minus")
+        )
+        share = x[:, rows] / one["input_range"]
+        counts = np.rint(np.clip(share, -1, 1) * n).astype(int)
+        current = (counts @ (plus - minus)) * v_read / n  # the charge of a pulse over its longest
+        step = one["adc"]["step_A"][0]
+        codes = np.rint(current / step)
+        assert np.abs(codes).max() < m
+        factor = a[f"{name}/factor"][i, j, : one["cols"]]
+        y[:, cols] += factor * codes * step
+        inexact = np.abs(share * n - np.rint(share * n)) > 1e-4  # zeros and full inputs have codes of their own
+        variance[:, cols] += (inexact @ ((plus - minus) ** 2) * (v_read / n) ** 2 + step**2) * factor**2 / 12
+    return y + a[f"{name}/bias"], variance
+
+
+def test_a_trained_network_by_integers(tmp_path):
+    """The acceptance: PWM counts x conductances -> currents -> scales against the digital layers of a trained network."""
+    data = digits.load(0)
+    trained = digits.train(digits.Network(None, rngs=nnx.Rngs(0)), data, 8, digits.DIGITAL, jax.random.key(0), int)
+    hw = Hardware(rows=48, cols=32, dac=DAC(bits=8, mode="pwm"), adc=ADC(bits=10, full_scale=5e-5))
+    model = digits.Network(hw, rngs=nnx.Rngs(0))
+    nnx.update(model, nnx.state(trained, nnx.Param))
+    layers = {"hidden": model.hidden, "output": model.output}
+    model.output.output_scale.set_value(jnp.linspace(0.5, 1.5, 10))
+    nn.calibrate(model, [data.x_train])
+    nn.program(model)
+    own = {
+        name: {n: np.asarray(getattr(layer, n)[...]) for n in ("kernel", "output_scale", "bias")}
+        for name, layer in layers.items()
+    }
+    arguments = {
+        argument: {n: v[part] for n, v in own.items()}
+        for argument, part in {"matrix": "kernel", "output_scale": "output_scale", "bias": "bias"}.items()
+    }
+    export.save(nn.tiles(model), tmp_path, **arguments)
+    assert export.verify(tmp_path).ok
+    body, a = export.read(tmp_path)
+    x = np.asarray(data.x_test, np.float64)
+    for name, p in own.items():
+        x = np.minimum(x, body["layers"][name]["largest_input"])
+        product = (x @ p["kernel"]) * p["output_scale"]
+        y, variance = by_integers(body["layers"][name], a, name, x)
+        error, expected = np.linalg.norm(y - p["bias"] - product), np.sqrt(variance.sum())
+        assert 0.8 < error / expected < 1.2, name
+        assert 1e-3 < expected / np.linalg.norm(product) < 0.05, name
+        x = np.maximum(y, 0)
+    assert (y.argmax(1) == data.y_test).mean() > 0.9
 
 
 @pytest.mark.parametrize("name", ["fc.csv", "fc.npy"])

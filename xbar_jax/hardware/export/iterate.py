@@ -101,9 +101,14 @@ def arrays(tiles: Tile | Mapping[str, Tile]) -> Iterator[ArrayTargets]:
             )
 
 
+def alone(tiles: Any) -> bool:
+    """One tile without a name: given by itself, or as that of a bare layer, whose path is empty."""
+    return isinstance(tiles, Tile) or (isinstance(tiles, Mapping) and list(tiles) == [""])
+
+
 def named(function: str, tiles: Any) -> dict[str, Tile]:
     """Tiles by name, checked: concrete, and one chip each."""
-    found = {ONE: tiles} if isinstance(tiles, Tile) else tiles
+    found = {ONE: tiles if isinstance(tiles, Tile) else tiles[""]} if alone(tiles) else tiles
     if not isinstance(found, Mapping) or not found:
         raise TypeError(
             f"export.{function}: tiles must be a Tile or tiles by name (xb.nn.tiles(model)), got {type(tiles).__name__}"

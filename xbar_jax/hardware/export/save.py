@@ -12,7 +12,7 @@ import numpy as np
 
 from xbar_jax.hardware.export import files, schema
 from xbar_jax.hardware.export.golden import golden, half_steps, input_ranges, ranges, read_out
-from xbar_jax.hardware.export.iterate import Wiring, named, row_order, signed, targets, weights, wiring
+from xbar_jax.hardware.export.iterate import ONE, Wiring, alone, named, row_order, signed, targets, weights, wiring
 from xbar_jax.hardware.tile import Tile
 from xbar_jax.typing import Array, ArrayLike, Key
 
@@ -39,7 +39,8 @@ def save(
     Both files are complete before they take their names.
 
     Args:
-      tiles: what ``xb.program`` returned, or several by name (``xb.nn.tiles(model)``).
+      tiles: what ``xb.program`` returned, or several by name (``xb.nn.tiles(model)``), of float32 or float64; that of a
+        bare layer, whose name is empty, is saved as one without a name.
       path: the folder; made if absent.
       output_scale: by name (or, of one tile, by itself, as the next two), [outputs], gamma_learn, by which the product is
         multiplied digitally, on top of the tile's own. The tile that is loaded has it, and the bias.
@@ -50,7 +51,7 @@ def save(
       vectors: golden vectors of each tile, at least 1.
 
     Raises:
-      TypeError: a tile is traced, or holds something that a file cannot, such as a function.
+      TypeError: a tile is traced or of half precision, or holds something that a file cannot, such as a function.
       ValueError: a name or a shape does not fit, or the folder cannot be made.
 
     Example:
@@ -66,10 +67,10 @@ def save(
     if not isinstance(vectors, (int, np.integer)) or vectors < 1:
         raise ValueError(f"export.save: vectors must be a whole number >= 1, got {vectors!r}")
     arguments = {"output_scale": output_scale, "bias": bias, "matrix": matrix}
-    if isinstance(tiles, Tile):
+    if alone(tiles):
         # One tile has one name, which need not be given.
-        (name,) = found
-        arguments = {k: v if v is None or isinstance(v, Mapping) else {name: v} for k, v in arguments.items()}
+        by_name = lambda v: {n or ONE: x for n, x in v.items()} if isinstance(v, Mapping) else {ONE: v}
+        arguments = {k: None if v is None else by_name(v) for k, v in arguments.items()}
     given = _by_name(found, **arguments)
     arrays: dict[str, np.ndarray] = {}
     layers = {name: _layer(name, tile, given[name], int(vectors), arrays) for name, tile in found.items()}
@@ -77,7 +78,7 @@ def save(
         "schema": schema.SCHEMA,
         "version": schema.VERSION,
         "package": version("xbar_jax"),
-        "single": isinstance(tiles, Tile),
+        "single": alone(tiles),
         "seed": schema.encode(seed, "seed", arrays),
         "order": list(found),
         "layers": layers,

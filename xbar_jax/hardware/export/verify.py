@@ -91,9 +91,9 @@ def verify(path: str | Path, *, replay: bool = True) -> Report:
         |y - (x w + b)|^2 <= 4 [sum (r w_ij / N)^2 / 12 + sum (factor_j F / M)^2 / 12 + sum (x dw)_j^2],
 
     N and M being the largest codes of the converters at the rows and at the columns, F the bound of the latter, dw what
-    the mapping makes of the weights. Each weight must be what its targets stand for, to half a step of a mapping of few
-    levels and to rounding of any other; where the mapping has a largest weight, those beyond it are counted. Then the
-    tiles are loaded and must repeat their own stored outputs.
+    the mapping may make of the weights. Each weight must be what its targets stand for, to half a step of a mapping of
+    few levels and to rounding of any other; dw is no more than that. Where the mapping has a largest weight, those beyond
+    it are counted, and dw has what they lose. Then the tiles are loaded and must repeat their own stored outputs.
 
     Args:
       path: the folder.
@@ -125,14 +125,14 @@ def _layer(stored: files.Stored, name: str, file: str, replay: bool) -> LayerRep
     x, r = _driven(about, a)
     found = _integer_path(about, a, x, r)
     decoded = stands_for(a, a["matrix"].shape[0], about["outputs"])
-    clipped, weights_wrong = _weights(about, a, decoded)
+    clipped, weights_wrong, dw = _weights(about, a, decoded)
     learnt = a["gamma_learn"].astype(np.float64)
     plain = (x @ a["matrix"]) * learnt
     keep = (np.abs(x) <= r).all(1)[:, None] & ~found.saturated
     codes = about["dac"]["largest_code"]
     step = np.where(np.arange(len(r)) < about["inputs"], 0.0 if codes is None else 1 / codes, 0.0) * r
     variance = ((a["matrix"] * learnt) ** 2 * step[:, None] ** 2).sum(0) / 12 + found.converted
-    expected = variance + ((x @ (a["matrix"] - decoded)) * learnt) ** 2 + found.rounding**2
+    expected = variance + ((x @ dw) * learnt) ** 2 + found.rounding**2
     size = _norm(plain * keep) or 1.0
     digital, quantisation = _norm((found.y - a["bias"] - plain) * keep) / size, np.sqrt((expected * keep).sum()) / size
     y_size = _norm(a["golden.y"]) or 1.0
@@ -170,8 +170,8 @@ def _layer(stored: files.Stored, name: str, file: str, replay: bool) -> LayerRep
     )
 
 
-def _weights(about: Mapping[str, Any], a: Mapping[str, np.ndarray], decoded: np.ndarray) -> tuple[int, int]:
-    """How many weights the mapping clips, and how many are not what their targets stand for."""
+def _weights(about: Mapping[str, Any], a: Mapping[str, np.ndarray], decoded: np.ndarray) -> tuple[int, int, np.ndarray]:
+    """How many weights the mapping clips, how many are not what their targets stand for, and what it may lose of each."""
     matrix, largest = a["matrix"], about["w_max"]
     inputs = np.arange(len(matrix))[:, None] < about["inputs"]
     beyond = np.zeros(matrix.shape, bool) if largest is None else (np.abs(matrix) > largest) & inputs
@@ -180,7 +180,8 @@ def _weights(about: Mapping[str, Any], a: Mapping[str, np.ndarray], decoded: np.
     rounding = _ROUNDING * eps * a["scale"][:, :, None] * (a["g_plus"].astype(np.float64) + a["g_minus"])
     steps = a["gamma_map"][:, :, None] * about["weight_half_step"] if about["weight_half_step"] else 0.0
     allowed = weights(rounding + steps, a["lines"], *matrix.shape) + _ROUNDING * eps * np.abs(meant)
-    return int(beyond.sum()), int((np.abs(decoded - meant) > allowed).sum())
+    lost = matrix - meant + np.clip(meant - decoded, -allowed, allowed)
+    return int(beyond.sum()), int((np.abs(decoded - meant) > allowed).sum()), lost
 
 
 def _driven(about: Mapping[str, Any], a: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
